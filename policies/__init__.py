@@ -1,0 +1,1 @@
+"""The policies that ship with vToken, one file each, registered like anybody else's."""

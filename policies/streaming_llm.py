@@ -1,0 +1,34 @@
+"""StreamingLLM: attention sinks and a sliding window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vtoken_sdk import ScoringPolicy, SequenceView, hookimpl
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass
+class StreamingLLM(ScoringPolicy):
+    """Keep the first ``sinks`` tokens and the newest ones, as many as the budget holds.
+
+    Source: Xiao et al., "Efficient Streaming Language Models with Attention Sinks";
+    mit-han-lab/streaming-llm, ``kv_cache.py``. One deviation: the official code rotates keys anew to
+    their place in the cache at each step, ours keep their positions in the text.
+    """
+
+    name = "streaming-llm"
+    elementwise = True
+
+    def score(self, seq: SequenceView) -> Tensor:
+        """The position in the text: the oldest token behind the sinks leaves first."""
+        return seq.token_ids.float()
+
+
+@hookimpl
+def vtoken_policy() -> type[StreamingLLM]:
+    """Register the policy."""
+    return StreamingLLM

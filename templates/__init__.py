@@ -1,0 +1,1 @@
+"""What `vtoken new-policy` generates."""

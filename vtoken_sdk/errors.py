@@ -1,0 +1,39 @@
+"""The errors users meet. Every message says what to do next."""
+
+from __future__ import annotations
+
+
+class VTokenError(Exception):
+    """Base of all errors vToken raises on purpose."""
+
+
+class UsageError(VTokenError):
+    """The user asked for something that cannot be done; the command exits with code 2."""
+
+
+class UnknownPolicyError(UsageError):
+    """No policy is registered under that name."""
+
+
+class PolicyLoadError(UsageError):
+    """A policy the user named could not be loaded."""
+
+
+class ConfigError(UsageError):
+    """A setting is out of range or does not fit the engine."""
+
+
+class UnsupportedError(UsageError):
+    """This vLLM, model or option cannot be served correctly, so it is refused."""
+
+
+class PolicyError(VTokenError):
+    """A policy broke its contract while it ran."""
+
+
+class TableError(VTokenError):
+    """A call on the token table named tokens or slots that do not fit; nothing was changed."""
+
+
+class InvariantViolation(VTokenError):
+    """One of the four invariants does not hold."""

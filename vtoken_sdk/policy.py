@@ -1,0 +1,128 @@
+"""What a policy author sees: ``Policy``, ``ScoringPolicy``, ``SequenceView``, ``Signal``.
+
+A policy looks at the live tokens of one sequence and says which of them may go. It never sees a
+block, a slot or a request id: where tokens sit in memory is the runtime's business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+API_VERSION = 1
+"""Version of the policy interface. A policy written for another one is refused by name."""
+
+
+class Signal(str, Enum):
+    """Facts about a sequence that cost something, so a policy has to ask for them."""
+
+    ATTENTION = "attention"
+    """Attention each live token received since the last eviction point."""
+    KEYS = "keys"
+    """The keys of the live tokens, per layer."""
+
+
+class SequenceView(Protocol):
+    """The live tokens of a sequence, in no particular order.
+
+    Every tensor lives on the engine's device and has one entry per live token. A policy that says
+    ``elementwise = True`` is handed many sequences at once, joined end to end: the same code works,
+    because it never looks from one token to another.
+
+    Attributes:
+        token_ids: Positions in the text, int64 ``[num_live]``; 0 is the first token of the prompt.
+        age: Tokens computed after this one, int64 ``[num_live]``; 0 is the newest.
+        evictable: bool ``[num_live]``, False for tokens pinned as sinks or as recent.
+        num_live: Number of live tokens in the view.
+        num_computed_tokens: int64 ``[num_live]``, length of the text each token belongs to.
+    """
+
+    token_ids: Tensor
+    age: Tensor
+    evictable: Tensor
+    num_live: int
+    num_computed_tokens: Tensor
+
+    def recent(self, count: int) -> Tensor:
+        """Mask of the ``count`` last positions of the text, bool ``[num_live]``."""
+        ...
+
+    def column(self, name: str) -> Tensor:
+        """A per-token memory of the policy, float32 ``[num_live]``, zero for a new token.
+
+        What is written into it in place follows its token from then on, wherever the token moves.
+        """
+        ...
+
+    def random(self) -> Tensor:
+        """Uniform numbers in [0, 1), float32 ``[num_live]``.
+
+        A hash of the seed, the prompt, the eviction number and the token, so equal requests
+        get equal numbers whatever else the server is doing.
+        """
+        ...
+
+
+@dataclass
+class Policy:
+    """Chooses the tokens of a sequence that may be forgotten.
+
+    Subclasses are dataclasses: their fields are the parameters users set with
+    ``--policy-arg name=value``. Most policies derive from :class:`ScoringPolicy` instead.
+
+    Args:
+        sinks: The first tokens of the text are never evicted.
+        recent: The last tokens of the text are never evicted.
+
+    Raises:
+        ValueError: If a parameter is out of range.
+    """
+
+    name: ClassVar[str]
+    api_version: ClassVar[int] = API_VERSION
+    signals: ClassVar[set[Signal] | frozenset[Signal]] = frozenset()
+    elementwise: ClassVar[bool] = False
+
+    sinks: int = 4
+    recent: int = 0
+
+    def __post_init__(self) -> None:
+        for field in ("sinks", "recent"):
+            value = getattr(self, field)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise ValueError(f"{field} must be a whole number of tokens >= 0, got {value!r}")
+
+    def observe(self, seq: SequenceView) -> None:
+        """Take notes into columns; called once per eviction point, before a choice is asked for."""
+
+    def select(self, seq: SequenceView, count: int) -> Tensor:
+        """Choose the tokens to evict.
+
+        Args:
+            seq: The live tokens of one sequence.
+            count: How many must go; at least that many are evictable.
+
+        Returns:
+            int64 ``[count]``, distinct positions in the view, all of them evictable.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define select() or score()")
+
+
+@dataclass
+class ScoringPolicy(Policy):
+    """A policy that gives every token a number; the lowest numbers leave, older first on ties."""
+
+    def score(self, seq: SequenceView) -> Tensor:
+        """Rate the live tokens.
+
+        Args:
+            seq: The live tokens of one sequence (of many, where ``elementwise`` is True).
+
+        Returns:
+            float32 ``[num_live]``, higher = keep. Scores of pinned tokens are ignored.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define score()")
