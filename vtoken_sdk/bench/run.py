@@ -1,0 +1,125 @@
+"""``vtoken run``: the variants one after the other, each in a process of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vtoken_sdk.bench.child import JobError, run_job
+from vtoken_sdk.bench.progress import Progress
+from vtoken_sdk.bench.prompts import Prompt
+from vtoken_sdk.bench.settings import RunSettings
+from vtoken_sdk.errors import UnsupportedError
+
+Result = dict[str, Any]
+
+
+def run(
+    settings: RunSettings, prompts: Sequence[Prompt], progress: Progress, *, verbose: bool = False
+) -> Result:
+    """Check everything, then run every variant on the same pool and the same token ids.
+
+    Args:
+        settings: What to run.
+        prompts: At least one; cycled over the requests.
+        progress: Told what happens.
+        verbose: Let vLLM's own log through to stderr.
+
+    Returns:
+        ``versions``, ``settings`` and ``variants`` with the figures of each.
+
+    Raises:
+        UsageError: Before any engine is started.
+        JobError: If an engine failed.
+    """
+    require_vllm()
+    model = _resolve_model(settings.model)
+    log = None if verbose else _new_log()
+    try:
+        result = _run(settings, prompts, model, progress, log)
+    except JobError:
+        raise  # the message names the log, so it stays
+    except BaseException:
+        _remove(log)
+        raise
+    _remove(log)
+    return result
+
+
+def _run(
+    settings: RunSettings,
+    prompts: Sequence[Prompt],
+    model: str,
+    progress: Progress,
+    log: Path | None,
+) -> Result:
+    plan = _job("prepare", {
+        "job": "prepare",
+        "settings": settings.to_dict(),
+        "prompts": [[prompt.name, prompt.text] for prompt in prompts],
+        "model": model,
+    }, progress, log)  # fmt: skip
+    _clear_trace(settings)
+    variants = {}
+    for name, engine in plan["engines"].items():
+        variants[name] = _job(name, {
+            "job": "measure",
+            "engine": engine,
+            "prompts": [plan["prompt_ids"][i] for i in plan["requests"]],
+            "max_tokens": settings.max_tokens,
+            "ignore_eos": settings.ignore_eos,
+        }, progress, log)  # fmt: skip
+    sizes = [
+        {"name": prompt.name, "tokens": len(ids)}
+        for prompt, ids in zip(prompts, plan["prompt_ids"], strict=True)
+    ]
+    return {
+        "versions": plan["versions"],
+        "settings": {**plan["settings"], "prompts": sizes},
+        "variants": variants,
+    }
+
+
+def _job(name: str, job: dict[str, Any], progress: Progress, log: Path | None) -> Result:
+    with progress.step(name) as update:
+        return run_job(job, log=log, on_progress=update)
+
+
+def require_vllm() -> None:
+    """Refuse to go on without vLLM, saying which extra brings it.
+
+    Raises:
+        UnsupportedError: If vLLM is not installed.
+    """
+    if importlib.util.find_spec("vllm") is None:
+        raise UnsupportedError(
+            "vLLM is not installed. On a CPU: pip install 'vtoken-sdk[cpu]'; "
+            "with an NVIDIA GPU: pip install 'vtoken-sdk[cuda]'"
+        )
+
+
+def _resolve_model(model: str | None) -> str:
+    from vtoken_sdk.models import resolve_model
+
+    return resolve_model(model)
+
+
+def _clear_trace(settings: RunSettings) -> None:
+    """Variants append to one file, told apart by the lines' ``variant``; a run starts it anew."""
+    if settings.trace is not None:
+        Path(settings.trace).write_bytes(b"")
+
+
+def _new_log() -> Path:
+    handle, name = tempfile.mkstemp(prefix="vtoken-run-", suffix=".log")
+    os.close(handle)
+    return Path(name)
+
+
+def _remove(log: Path | None) -> None:
+    if log is not None:
+        log.unlink(missing_ok=True)
