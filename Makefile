@@ -39,7 +39,7 @@ $(VENV)/.installed: $(VENV)/.made pyproject.toml setup.py
 	@echo '$(EXTRAS)' > $@
 
 setup: $(VENV)/.installed ## Create .venv, install everything, prepare the small model
-	@$(PY) -m vtoken_sdk.cli model prepare
+	@$(PY) cli.py model prepare
 
 demo: setup ## Run the example prompts in a pool too small for stock vLLM
 	@$(PY) -m vtoken_sdk.bench.demo
@@ -50,10 +50,10 @@ check: $(VENV)/.installed ## Fast tests, without vLLM
 # The hooks of .pre-commit-config.yaml are the linters, so they run once. pre-commit needs a git
 # repository; without one (an unpacked archive) the same linters run on their own.
 lint: $(VENV)/.installed ## ruff, mypy and the pre-commit hooks
-	@if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then \
+	@if [ "$$(git rev-parse --show-toplevel 2>/dev/null)" = "$$(pwd -P)" ]; then \
 		PATH="$$PWD/$(VENV)/bin:$$PATH" $(PY) -m pre_commit run --all-files --show-diff-on-failure; \
 	else \
-		echo 'lint: not a git repository, so without pre-commit'; \
+		echo 'lint: this folder is no git repository, so without pre-commit'; \
 		$(PY) -m ruff check; \
 		$(PY) -m ruff format --check; \
 		$(PY) -m mypy; \
