@@ -8,12 +8,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vtoken_sdk.errors import UsageError, VTokenError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+    from types import FrameType
 
 WORKER = (sys.executable, "-P", "-m", "vtoken_sdk.bench.worker")
 """``-P`` keeps files of the current folder, say a policy called random.py, out of the imports."""
@@ -160,9 +162,10 @@ def _descendants(pid: int) -> list[Any]:
     import psutil
 
     try:
-        return psutil.Process(pid).children(recursive=True)
+        found: list[Any] = psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
         return []
+    return found
 
 
 def _signal_all(child: subprocess.Popen[bytes], descendants: list[Any], number: int) -> None:
@@ -179,7 +182,7 @@ def _signal_all(child: subprocess.Popen[bytes], descendants: list[Any], number: 
 def sigterm_interrupts() -> Iterator[None]:
     """Make SIGTERM unwind the stack like Ctrl-C, so that children are ended."""
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise Terminated
 
     previous = signal.signal(signal.SIGTERM, interrupt)

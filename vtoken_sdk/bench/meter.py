@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +49,7 @@ class Meter:
         self.preemptions += sample.preempted
         self.max_running = max(self.max_running, len(sample.held))
         self.peak_blocks = max(self.peak_blocks, held)
-        self.peak_blocks_per_request = max(
-            self.peak_blocks_per_request, *sample.held.values(), 0
-        )
+        self.peak_blocks_per_request = max(self.peak_blocks_per_request, *sample.held.values(), 0)
         self._live += sum(sample.live.values())
         self._held += held
 

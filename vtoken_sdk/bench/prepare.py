@@ -7,7 +7,6 @@ stdout, and the command that waits for them shall stay small and answer Ctrl-C a
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,8 @@ from vtoken_sdk.bench.sizing import Sizes, choose_sizes
 from vtoken_sdk.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from transformers import PreTrainedTokenizerBase
 
 
@@ -63,15 +64,14 @@ def _load(model: str) -> tuple[PreTrainedTokenizerBase, int | None]:
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ConfigError(
-            f"model {model!r} cannot be loaded: {reason}\n"
-            "Give --model a local folder with config.json and a tokenizer, or a Hugging Face name "
-            "this machine can reach; without --model the small SmolLM2 is used."
+            f"model {model!r} cannot be loaded: {reason}; it needs a config.json that transformers "
+            "knows, and a tokenizer"
         ) from None
     return tokenizer, getattr(config, "max_position_embeddings", None)
 
 
 def _platform_block_size() -> int:
-    """vLLM's CPU attention takes multiples of 32; its own choice, 128, hides what blocks do."""
+    """32 on a CPU: its attention takes multiples of 32, and vLLM's own choice of 128 is coarse."""
     from vllm.platforms import current_platform
 
     return 32 if current_platform.is_cpu() else 16

@@ -1,86 +1,77 @@
-"""What people read after a run: texts, the table, and one sentence."""
+"""What people read after a run: the texts, the table, and one sentence."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-COLUMNS = (
-    ("variant", lambda name, v: name),
-    ("peak blocks\nper request", lambda name, v: f"{v['peak_blocks_per_request']}"),
-    ("utilisation", lambda name, v: f"{v['utilisation']:.1%}"),
-    ("most running\nat once", lambda name, v: f"{v['max_running']}"),
-    ("preemptions", lambda name, v: f"{v['preemptions']}"),
-    ("tokens/s", lambda name, v: f"{v['tokens_per_second']:.1f}"),
-    ("p95 latency", lambda name, v: f"{v['p95_latency_s']:.2f} s"),
-)
-
-
-def print_report(result: dict[str, Any], console: Console) -> None:
-    """Print the generated texts, the table and the sentence."""
-    print_texts(result, console)
-    console.print(figures_table(result["variants"]))
-    for line in (f"pool: {_pool(result['settings'])}", sentence(result["variants"])):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+HEADER = [
+    "variant",
+    "peak blocks\nper request",
+    "utilisation",
+    "most\nrunning",
+    "preemptions",
+    "tokens/s",
+    "p95 latency",
+]
 
 
-def figures_table(variants: dict[str, Any]) -> Table:
-    """One row per variant."""
-    table = Table()
-    for header, _ in COLUMNS:
-        table.add_column(header, justify="left" if header == "variant" else "right")
-    for name, figures in variants.items():
-        table.add_row(*(cell(name, figures) for _, cell in COLUMNS))
-    return table
+def table_rows(variants: dict[str, Any]) -> list[list[str]]:
+    """One row per variant, under :data:`HEADER`."""
+    return [
+        [
+            name,
+            f"{figures['peak_blocks_per_request']}",
+            f"{figures['utilisation']:.1%}",
+            f"{figures['max_running']}",
+            f"{figures['preemptions']}",
+            f"{figures['tokens_per_second']:.1f}",
+            f"{figures['p95_latency_s']:.2f} s",
+        ]
+        for name, figures in variants.items()
+    ]
 
 
-def _pool(settings: dict[str, Any]) -> str:
-    policy = ", ".join(
-        [settings["policy"], *(f"{k}={v}" for k, v in settings["policy_args"].items())]
-    )
+def setting_line(settings: dict[str, Any]) -> str:
+    """What the table was measured under."""
+    arguments = "".join(f" {key}={value}" for key, value in settings["policy_args"].items())
+    interval = settings["prefill_interval"]
+    while_reading = f" (every {interval} tokens of the prompt too)" if interval else ""
     return (
-        f"{settings['num_blocks']} blocks of {settings['block_size']} tokens; "
-        f"{settings['requests']} requests; policy {policy}; budget {settings['budget']}"
+        f"{settings['requests']} requests at once, {settings['num_blocks']} blocks of "
+        f"{settings['block_size']} tokens, policy {settings['policy']}{arguments}, "
+        f"budget {settings['budget']}{while_reading}"
     )
 
 
-def print_texts(result: dict[str, Any], console: Console) -> None:
-    """Print what each prompt's first request generated; variants that agree share one text."""
-    prompts = result["settings"]["prompts"]
-    for i, prompt in enumerate(prompts[: result["settings"]["requests"]]):
+def texts(result: dict[str, Any]) -> Iterator[tuple[str, dict[str, str]]]:
+    """What each prompt's first request generated.
+
+    Yields:
+        A title for the prompt, and a text per group of variants that agree on it.
+    """
+    settings = result["settings"]
+    for i, prompt in enumerate(settings["prompts"][: settings["requests"]]):
+        by_text: dict[str, list[str]] = {}
+        for name, figures in result["variants"].items():
+            by_text.setdefault(figures["outputs"][i].strip(), []).append(name)
         title = f"{prompt['name']} ({prompt['tokens']} tokens)"
-        console.print(title, style="bold", markup=False, highlight=False)
-        for text, names in _by_text(result["variants"], i).items():
-            console.print(f"  {', '.join(names)}:", style="dim", markup=False, highlight=False)
-            body = text.strip() or "(nothing)"
-            console.print(f"    {body}", markup=False, highlight=False, soft_wrap=True)
-        console.print()
+        yield title, {", ".join(names): text for text, names in by_text.items()}
 
 
-def _by_text(variants: dict[str, Any], request: int) -> dict[str, list[str]]:
-    grouped: dict[str, list[str]] = {}
-    for name, figures in variants.items():
-        grouped.setdefault(figures["outputs"][request], []).append(name)
-    return grouped
-
-
-def sentence(variants: dict[str, Any]) -> str:
+def sentence(result: dict[str, Any]) -> str:
     """How many blocks came back, in plain words and from the measurements alone."""
-    peaks = {name: figures["peak_blocks_per_request"] for name, figures in variants.items()}
-    if "native" not in peaks or "vtoken" not in peaks:
-        return "Run native and vtoken together to see how many blocks come back."
-    native, vtoken = peaks["native"], peaks["vtoken"]
-    beside = f" and Naive-Evict {peaks['naive']}" if "naive" in peaks else ""
-    back = native - vtoken
-    if back <= 0:
-        outcome = "no block came back"
-    else:
-        outcome = f"{back} of {native} blocks came back"
+    held = {name: v["peak_blocks_per_request"] for name, v in result["variants"].items()}
+    if "native" not in held or "vtoken" not in held:
+        return "Run the variants native and vtoken together to see how many blocks come back."
+    native, vtoken = held["native"], held["vtoken"]
+    others = f" and Naive-Evict {held['naive']}" if "naive" in held else ""
+    came_back = f"{native - vtoken} of {native} blocks" if vtoken < native else "no blocks"
     return (
-        f"vToken held at most {_blocks(vtoken)} per request where Native held {native}{beside}: "
-        f"{outcome}."
+        f"vToken held at most {_blocks(vtoken)} per request where Native held {native}{others}: "
+        f"{came_back} came back."
     )
 
 

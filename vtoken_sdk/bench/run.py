@@ -5,15 +5,20 @@ from __future__ import annotations
 import importlib.util
 import os
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vtoken_sdk.bench.child import JobError, run_job
-from vtoken_sdk.bench.progress import Progress
-from vtoken_sdk.bench.prompts import Prompt
-from vtoken_sdk.bench.settings import RunSettings
 from vtoken_sdk.errors import UnsupportedError
+from vtoken_sdk.models import resolve_model
+from vtoken_sdk.registry import make_policy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vtoken_sdk.bench.progress import Progress
+    from vtoken_sdk.bench.prompts import Prompt
+    from vtoken_sdk.bench.settings import RunSettings
 
 Result = dict[str, Any]
 
@@ -36,8 +41,9 @@ def run(
         UsageError: Before any engine is started.
         JobError: If an engine failed.
     """
+    make_policy(settings.policy, settings.policy_args)
     require_vllm()
-    model = _resolve_model(settings.model)
+    model = resolve_model(settings.model)
     log = None if verbose else _new_log()
     try:
         result = _run(settings, prompts, model, progress, log)
@@ -100,12 +106,6 @@ def require_vllm() -> None:
             "vLLM is not installed. On a CPU: pip install 'vtoken-sdk[cpu]'; "
             "with an NVIDIA GPU: pip install 'vtoken-sdk[cuda]'"
         )
-
-
-def _resolve_model(model: str | None) -> str:
-    from vtoken_sdk.models import resolve_model
-
-    return resolve_model(model)
 
 
 def _clear_trace(settings: RunSettings) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vtoken_sdk.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from vtoken_sdk.parameters import Value
 
 VARIANTS = ("native", "off", "naive", "vtoken")
 """In the order they are explained: no hooks, hooks that evict nothing, eviction without and with
@@ -45,7 +48,7 @@ class RunSettings:
 
     model: str | None = None
     policy: str = "streaming-llm"
-    policy_args: Mapping[str, Any] = field(default_factory=dict)
+    policy_args: Mapping[str, Value] = field(default_factory=dict)
     budget: int = 256
     prefill_interval: int | None = None
     variants: Sequence[str] = VARIANTS
@@ -71,7 +74,11 @@ class RunSettings:
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as JSON takes them."""
-        return {**asdict(self), "variants": list(self.variants), "policy_args": {**self.policy_args}}
+        return {
+            **asdict(self),
+            "variants": list(self.variants),
+            "policy_args": {**self.policy_args},
+        }
 
 
 def _check_counts(settings: RunSettings) -> None:
@@ -113,30 +120,3 @@ def _check_trace(settings: RunSettings) -> None:
 def parse_variants(text: str) -> tuple[str, ...]:
     """Split ``native,off`` into names."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def parse_policy_args(pairs: Sequence[str]) -> dict[str, Any]:
-    """Turn ``["recent=16", "mode=fast"]`` into ``{"recent": 16, "mode": "fast"}``.
-
-    A value that reads as JSON (a number, ``true``, ``null``) becomes that, anything else is text.
-
-    Raises:
-        ConfigError: If a pair has no name or no ``=``, or a name comes twice.
-    """
-    result: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        name = name.strip().replace("-", "_")
-        if not equals or not name:
-            raise ConfigError(f"--policy-arg takes name=value, got {pair!r}")
-        if name in result:
-            raise ConfigError(f"--policy-arg {name} is given twice")
-        result[name] = _literal(value)
-    return result
-
-
-def _literal(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from vtoken_sdk.bench.settings import RunSettings
 from vtoken_sdk.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vtoken_sdk.bench.settings import RunSettings
 
 MAX_NUM_SEQS = 256
 

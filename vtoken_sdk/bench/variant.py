@@ -60,7 +60,7 @@ def warm_up(llm: LLM, prompt: list[int]) -> None:
     from vllm import SamplingParams
 
     request = {"prompt_token_ids": prompt[:8]}
-    llm.llm_engine.add_request("warm-up", request, SamplingParams(max_tokens=2, ignore_eos=True))  # type: ignore[arg-type]
+    llm.llm_engine.add_request("warm-up", request, SamplingParams(max_tokens=2, ignore_eos=True))
     while llm.llm_engine.has_unfinished_requests():
         llm.llm_engine.step()
 
@@ -84,11 +84,11 @@ def generate(
     outputs: dict[str, RequestOutput] = {}
     for i, ids in enumerate(prompts):
         submitted[str(i)] = time.perf_counter()
-        llm.llm_engine.add_request(str(i), {"prompt_token_ids": ids}, params)  # type: ignore[arg-type]
+        llm.llm_engine.add_request(str(i), {"prompt_token_ids": ids}, params)
     while llm.llm_engine.has_unfinished_requests():
         for output in llm.llm_engine.step():
             finished[output.request_id] = time.perf_counter()
-            outputs[output.request_id] = output  # type: ignore[assignment]
+            outputs[output.request_id] = output
             ticker.finished += 1
     seconds = time.perf_counter() - start
     latencies = [finished[key] - submitted[key] for key in submitted]

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
-from pathlib import Path
+from pathlib import Path  # noqa: TC003 -- typer reads the annotations
 from typing import Annotated, Any
 
 import typer
 
-from vtoken_sdk.bench.settings import (
-    VARIANTS,
-    RunSettings,
-    parse_policy_args,
-    parse_variants,
-)
+from vtoken_sdk.bench.settings import VARIANTS, RunSettings, parse_variants
+from vtoken_sdk.cli import console
+from vtoken_sdk.parameters import parse_policy_args
 
 INTERRUPTED, TERMINATED = 130, 143
 
@@ -48,9 +44,9 @@ def run(
     ignore_eos: Annotated[
         bool, typer.Option("--ignore-eos", help="Always generate --max-tokens tokens.")
     ] = False,
-    variants: Annotated[
-        str, typer.Option(help="Comma-separated, run in that order.")
-    ] = ",".join(VARIANTS),
+    variants: Annotated[str, typer.Option(help="Comma-separated, run in that order.")] = ",".join(
+        VARIANTS
+    ),
     requests: Annotated[
         int | None, typer.Option(help="Number of requests; prompts are cycled. [one per prompt]")
     ] = None,
@@ -70,7 +66,7 @@ def run(
         int | None, typer.Option(help="Most requests at once. [all of them, at most 256]")
     ] = None,
     dtype: Annotated[str, typer.Option(help="vLLM's dtype: auto, float32, bfloat16 …")] = "auto",
-    compile: Annotated[
+    compiled: Annotated[
         bool, typer.Option("--compile", help="Let vLLM compile the model (slower start).")
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed of the policy and of vLLM.")] = 0,
@@ -94,7 +90,7 @@ def run(
         max_tokens=max_tokens, requests=requests, raw=raw, ignore_eos=ignore_eos,
         num_blocks=num_blocks, block_size=block_size, max_model_len=max_model_len,
         max_num_batched_tokens=max_num_batched_tokens, max_num_seqs=max_num_seqs,
-        dtype=dtype, compile=compile, seed=seed, trace=trace,
+        dtype=dtype, compile=compiled, seed=seed, trace=trace,
     )  # fmt: skip
     result = _execute(settings, prompt or [], prompt_file or [], verbose=verbose)
     _show(result, as_json=as_json)
@@ -121,10 +117,14 @@ def _execute(
 def _show(result: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         command = shlex.join(["vtoken", *sys.argv[1:]])
-        typer.echo(json.dumps({"command": command, **result}, indent=2))
+        console.print_json({"command": command, **result})
         return
-    from rich.console import Console
+    from vtoken_sdk.bench import report
 
-    from vtoken_sdk.bench.report import print_report
-
-    print_report(result, Console())
+    for title, by_variant in report.texts(result):
+        typer.secho(title, bold=True)
+        for names, text in by_variant.items():
+            typer.echo(f"{names}: {text or '(no text)'}")
+        typer.echo()
+    console.print_table(report.HEADER, report.table_rows(result["variants"]), numbers=True)
+    typer.echo(f"\n{report.setting_line(result['settings'])}\n{report.sentence(result)}")

@@ -5,18 +5,19 @@ Works on stock vLLM too, so that every variant is measured by the same code.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from vtoken_sdk.bench.meter import StepSample
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from vllm import LLM
 
 
 def scheduler_of(llm: LLM) -> Any:
     """The scheduler of an engine that runs in this process."""
-    return llm.llm_engine.engine_core.engine_core.scheduler  # type: ignore[attr-defined]
+    return llm.llm_engine.engine_core.engine_core.scheduler
 
 
 def watch_steps(llm: LLM, on_step: Callable[[StepSample], None]) -> None:
