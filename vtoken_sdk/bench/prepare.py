@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from vtoken_sdk._version import __version__
 from vtoken_sdk.bench.prompts import Prompt, encode
-from vtoken_sdk.bench.settings import EVICTING, RunSettings
+from vtoken_sdk.bench.settings import EVICTING, RunSettings, trace_part
 from vtoken_sdk.bench.sizing import Sizes, choose_sizes
 from vtoken_sdk.errors import ConfigError
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from transformers import PreTrainedTokenizerBase
+
+CUDA_BLOCK_SIZE = 16
 
 
 def prepare(settings: RunSettings, prompts: Sequence[Prompt], model: str) -> dict[str, Any]:
@@ -71,10 +73,11 @@ def _load(model: str) -> tuple[PreTrainedTokenizerBase, int | None]:
 
 
 def _platform_block_size() -> int:
-    """32 on a CPU: its attention takes multiples of 32, and vLLM's own choice of 128 is coarse."""
     from vllm.platforms import current_platform
 
-    return 32 if current_platform.is_cpu() else 16
+    from vtoken_sdk.vllm.engine import CPU_BLOCK_SIZE
+
+    return CPU_BLOCK_SIZE if current_platform.is_cpu() else CUDA_BLOCK_SIZE
 
 
 def _engine(settings: RunSettings, sizes: Sizes, model: str, variant: str) -> dict[str, Any]:
@@ -87,7 +90,6 @@ def _engine(settings: RunSettings, sizes: Sizes, model: str, variant: str) -> di
         "num_gpu_blocks_override": sizes.num_blocks,
         "max_num_seqs": sizes.max_num_seqs,
         "enforce_eager": not settings.compile,
-        "enable_prefix_caching": False,
     }
     if settings.max_num_batched_tokens is not None:
         options["max_num_batched_tokens"] = settings.max_num_batched_tokens
@@ -99,7 +101,7 @@ def _engine(settings: RunSettings, sizes: Sizes, model: str, variant: str) -> di
         prefill_interval=settings.prefill_interval,
         variant=variant,
         seed=settings.seed,
-        trace=settings.trace if variant in EVICTING else None,
+        trace=trace_part(settings.trace) if settings.trace and variant in EVICTING else None,
         **options,
     )
 

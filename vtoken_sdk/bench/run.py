@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from vtoken_sdk.bench.child import JobError, run_job
+from vtoken_sdk.bench.settings import trace_part
 from vtoken_sdk.errors import UnsupportedError
 from vtoken_sdk.models import resolve_model
 from vtoken_sdk.registry import make_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from vtoken_sdk.bench.progress import Progress
     from vtoken_sdk.bench.prompts import Prompt
@@ -69,16 +71,17 @@ def _run(
         "prompts": [[prompt.name, prompt.text] for prompt in prompts],
         "model": model,
     }, progress, log)  # fmt: skip
-    _clear_trace(settings)
     variants = {}
-    for name, engine in plan["engines"].items():
-        variants[name] = _job(name, {
-            "job": "measure",
-            "engine": engine,
-            "prompts": [plan["prompt_ids"][i] for i in plan["requests"]],
-            "max_tokens": settings.max_tokens,
-            "ignore_eos": settings.ignore_eos,
-        }, progress, log)  # fmt: skip
+    with _joined_trace(settings.trace) as take_part:
+        for name, engine in plan["engines"].items():
+            variants[name] = _job(name, {
+                "job": "measure",
+                "engine": engine,
+                "prompts": [plan["prompt_ids"][i] for i in plan["requests"]],
+                "max_tokens": settings.max_tokens,
+                "ignore_eos": settings.ignore_eos,
+            }, progress, log)  # fmt: skip
+            take_part()
     sizes = [
         {"name": prompt.name, "tokens": len(ids)}
         for prompt, ids in zip(prompts, plan["prompt_ids"], strict=True)
@@ -108,10 +111,27 @@ def require_vllm() -> None:
         )
 
 
-def _clear_trace(settings: RunSettings) -> None:
-    """Variants append to one file, told apart by the lines' ``variant``; a run starts it anew."""
-    if settings.trace is not None:
-        Path(settings.trace).write_bytes(b"")
+@contextlib.contextmanager
+def _joined_trace(trace: str | None) -> Iterator[Callable[[], None]]:
+    """Start the trace anew and yield what appends the part of the variant that just ran.
+
+    An engine empties the file it is given, so each one gets its own.
+    """
+    if trace is None:
+        yield lambda: None
+        return
+    part = Path(trace_part(trace))
+    with Path(trace).open("wb") as joined:
+        try:
+            yield lambda: _move_into(joined, part)
+        finally:
+            _move_into(joined, part)  # of a variant that was ended half way
+
+
+def _move_into(joined: BinaryIO, part: Path) -> None:
+    if part.exists():
+        joined.write(part.read_bytes())
+        part.unlink()
 
 
 def _new_log() -> Path:

@@ -42,8 +42,8 @@ class RunSettings:
         max_num_seqs: vLLM's limit on running requests. None is ``requests``, at most 256.
         dtype: vLLM's ``dtype``.
         compile: Let vLLM compile the model instead of running it eagerly.
-        seed: Seed of the policy and of vLLM.
-        trace: File that receives one JSON line per cut.
+        seed: Seed of policies that draw random numbers.
+        trace: File that receives one JSON line per cut, of all variants that evict.
     """
 
     model: str | None = None
@@ -120,3 +120,8 @@ def _check_trace(settings: RunSettings) -> None:
 def parse_variants(text: str) -> tuple[str, ...]:
     """Split ``native,off`` into names."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def trace_part(trace: str) -> str:
+    """Where one variant's engine writes its cuts; a run joins the parts in ``trace``."""
+    return f"{trace}.part"

@@ -69,10 +69,10 @@ def run(
     compiled: Annotated[
         bool, typer.Option("--compile", help="Let vLLM compile the model (slower start).")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Seed of the policy and of vLLM.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of policies that draw random numbers.")] = 0,
     trace: Annotated[
         str | None,
-        typer.Option(help="Write one JSON line per eviction to this file, all variants together."),
+        typer.Option(help="File for one JSON line per eviction; its field 'variant' tells variants apart."),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object to stdout instead of tables.")
