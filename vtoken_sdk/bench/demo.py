@@ -17,8 +17,8 @@ OPTIONS = (
 )
 """Eight requests of about 55 blocks each when whole: stock vLLM fits three of them at a time.
 
-Random eviction kills tokens everywhere, which is where blocks do not come back by themselves. float32
-makes texts of variants that see the same tokens equal to the letter.
+Random eviction kills tokens everywhere, which is where blocks do not come back by themselves. In
+float32, variants that see the same tokens say the same to the letter.
 """
 
 

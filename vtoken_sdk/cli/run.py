@@ -72,7 +72,7 @@ def run(
     seed: Annotated[int, typer.Option(help="Seed of policies that draw random numbers.")] = 0,
     trace: Annotated[
         str | None,
-        typer.Option(help="File for one JSON line per eviction; its field 'variant' tells variants apart."),
+        typer.Option(help="File for one JSON line per eviction, of all variants together."),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object to stdout instead of tables.")
