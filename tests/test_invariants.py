@@ -20,7 +20,11 @@ T = torch.tensor
 def test_conservation() -> None:
     before = T([4, 0, 2, 3, 1])
     check_token_conservation(before, T([2, 4]), T([3, 0, 1]))
-    for after, said in (([0, 1], "lost \\[3\\]"), ([0, 1, 3, 4], "kept though evicted \\[4\\]"), ([0, 1, 3, 3], "duplicated \\[3\\]")):
+    for after, said in (
+        ([0, 1], "lost \\[3\\]"),
+        ([0, 1, 3, 4], "kept though evicted \\[4\\]"),
+        ([0, 1, 3, 3], "duplicated \\[3\\]"),
+    ):
         with pytest.raises(InvariantViolation, match=said):
             check_token_conservation(before, T([2, 4]), T(after))
     with pytest.raises(InvariantViolation, match="were not live"):

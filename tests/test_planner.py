@@ -26,7 +26,9 @@ def carry_out(plan: MovePlan, n: int, block_size: int) -> torch.Tensor:
     return slots[:, : plan.new_lengths[0]]
 
 
-def misplaced(victims: torch.Tensor, n: int, block_size: int, leave: tuple[int, ...]) -> torch.Tensor:
+def misplaced(
+    victims: torch.Tensor, n: int, block_size: int, leave: tuple[int, ...]
+) -> torch.Tensor:
     """Survivors that cannot stay where they are: the least number of moves, counted afresh."""
     rows, k = victims.shape
     kept = [b for b in range(ceil_div(n, block_size)) if b not in leave]
@@ -79,7 +81,9 @@ def test_the_example_of_the_module() -> None:
 def test_batches_of_different_sizes_equal_single_plans() -> None:
     generator = torch.Generator().manual_seed(0)
     lengths, counts = (40, 7, 33, 16, 1), (9, 0, 33, 5, 1)
-    chosen = [torch.randperm(n, generator=generator)[:k] for n, k in zip(lengths, counts, strict=True)]
+    chosen = [
+        torch.randperm(n, generator=generator)[:k] for n, k in zip(lengths, counts, strict=True)
+    ]
     victims = torch.stack([torch.nn.functional.pad(c, (0, 33 - len(c)), value=99) for c in chosen])
     leave = [(1, 2), (), (0, 1, 2), None, (0,)]
     leave[0] = (1,)  # 40 -> 31 tokens in blocks of 16: 3 -> 2 blocks

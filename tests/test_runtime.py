@@ -90,7 +90,9 @@ class Engine:
             for r, k in counts.items()
         ]
         width = max(len(self.tables[r]) for r in counts)
-        tables = torch.tensor([self.tables[r] + [0] * (width - len(self.tables[r])) for r in counts])
+        tables = torch.tensor(
+            [self.tables[r] + [0] * (width - len(self.tables[r])) for r in counts]
+        )
         result = self.runtime.cut(cuts, tables, self.layout)
         for i, (req, count) in enumerate(counts.items()):
             live, total = self.length[req]
@@ -161,7 +163,9 @@ def test_all_forms_of_one_policy_agree():
         for req, n in (("a", 30), ("bb", 17), ("c", 22)):
             engine.append(req, n)
         result = engine.cut({"a": 13, "bb": 4, "c": 9})
-        chosen.append([sorted(row[:k]) for row, k in zip(result.victims.tolist(), (13, 4, 9))])
+        chosen.append(
+            [sorted(row[:k]) for row, k in zip(result.victims.tolist(), (13, 4, 9), strict=True)]
+        )
     assert chosen[0] == chosen[1] == chosen[2]
     assert chosen[0][1] == [4, 5, 6, 7]
 
@@ -182,7 +186,7 @@ def test_random_victims_depend_on_content_only():
         engine = Engine(Shuffled())
         for req in order:
             engine.append(req, 40)
-        result = engine.cut({req: 20 for req in order})
+        result = engine.cut(dict.fromkeys(order, 20))
         return {r: sorted(row) for r, row in zip(order, result.victims.tolist(), strict=True)}
 
     together = victims(["a", "bb", "ccc"])
@@ -217,8 +221,10 @@ class TestThreeCalls:
     def test_evict_plan_copy_apply(self):
         runtime, layout = self.make()
         slots = {t: runtime.slot_of("r", t) for t in range(10)}
-        assert slots[0] == 48 and slots[9] == 20 * S + 1
-        before = {t: content_hash(gather_kv(layout, torch.tensor([s]))).item() for t, s in slots.items()}
+        assert (slots[0], slots[9]) == (48, 20 * S + 1)
+        before = {
+            t: content_hash(gather_kv(layout, torch.tensor([s]))).item() for t, s in slots.items()
+        }
         for token in (1, 6, 7, 8):
             runtime.evict_token("r", token)
         assert runtime.table.num_live("r") == 10  # nothing moved yet

@@ -10,13 +10,16 @@ from vtoken_sdk.planner import Snapshot, plan_in_place
 from vtoken_sdk.table import TokenTable
 
 
-def cut(table: TokenTable, rows: list[int], victims: list[list[int]], leave: list | None = None) -> None:
+def cut(
+    table: TokenTable, rows: list[int], victims: list[list[int]], leave: list | None = None
+) -> None:
     """Evict token ids from rows."""
     width = max(map(len, victims))
-    index = [
-        table.token_id[r, : table.lengths([r])[0]].tolist() for r in rows
+    index = [table.token_id[r, : table.lengths([r])[0]].tolist() for r in rows]
+    chosen = [
+        [ids.index(t) for t in v] + [0] * (width - len(v))
+        for ids, v in zip(index, victims, strict=True)
     ]
-    chosen = [[ids.index(t) for t in v] + [0] * (width - len(v)) for ids, v in zip(index, victims, strict=True)]
     snapshot = Snapshot(
         table.lengths(rows),
         tuple(map(len, victims)),
