@@ -41,4 +41,5 @@ def test_a_terminal_gets_one_moving_line():
     shown = progress.Progress(Console(file=stream, force_terminal=True, width=80))
     with shown.step("off") as update:
         update({"stage": "loading [the] model"})
-    assert "off: done in 0 s" in stream.getvalue()
+    assert "off: loading [the] model …" in stream.getvalue()
+    assert stream.getvalue().endswith("off: done in 0 s\n")

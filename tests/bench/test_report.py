@@ -31,8 +31,10 @@ def test_a_row_per_variant_under_the_header():
     [
         (
             {"native": 57, "naive": 55, "vtoken": 15},
-            "vToken held at most 15 blocks per request where Native held 57 and Naive-Evict 55: "
-            "42 of 57 blocks came back.",
+            (
+                "vToken held at most 15 blocks per request where Native held 57 and "
+                "Naive-Evict 55: 42 of 57 blocks came back."
+            ),
         ),
         (
             {"native": 5, "vtoken": 1},
@@ -44,8 +46,10 @@ def test_a_row_per_variant_under_the_header():
         ),
         (
             {"native": 5, "naive": 6, "vtoken": 6},
-            "vToken held at most 6 blocks per request where Native held 5 and Naive-Evict 6: "
-            "no blocks came back.",
+            (
+                "vToken held at most 6 blocks per request where Native held 5 and Naive-Evict 6: "
+                "no blocks came back."
+            ),
         ),
     ],
 )

@@ -32,13 +32,13 @@ def test_a_long_max_model_len_raises_the_default_pool():
 
 
 def test_a_pool_too_small_for_one_request_names_the_least_that_works():
-    with pytest.raises(ConfigError, match="--num-blocks 4 is too small.*at least --num-blocks 5"):
+    with pytest.raises(ConfigError, match=r"--num-blocks 4 is too small.*at least --num-blocks 5"):
         choose([100], max_tokens=20, num_blocks=4)
     assert choose([100], max_tokens=20, num_blocks=5).num_blocks == 5
 
 
 def test_a_max_model_len_too_short_names_what_is_needed():
-    with pytest.raises(ConfigError, match="too short.*make 120 tokens"):
+    with pytest.raises(ConfigError, match=r"too short.*make 120 tokens"):
         choose([100, 3], max_tokens=20, max_model_len=119)
 
 

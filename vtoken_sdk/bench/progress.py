@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 Update = Callable[[dict[str, Any]], None]
 
@@ -22,7 +23,7 @@ class Progress:
     """
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(stderr=True, highlight=False)
+        self._console = console or Console(stderr=True)
 
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[Update]:
@@ -38,10 +39,10 @@ class Progress:
             yield _Throttled(name, self._print)
             return
         with self._console.status(f"{name} …") as status:
-            yield lambda event: status.update(f"{name}: {describe(event)}")
+            yield lambda event: status.update(Text(f"{name}: {describe(event)}"))
 
     def _print(self, text: str) -> None:
-        self._console.print(text, markup=False, soft_wrap=True)
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 class _Throttled:
