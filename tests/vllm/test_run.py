@@ -75,7 +75,7 @@ def measured(model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
         model, "--prompt-file", "one.txt", "--prompt-file", "two.txt", "--requests", "5",
         "--max-tokens", str(TOKENS), "--ignore-eos", "--policy", "random", "--policy-arg",
         "recent=8", "--budget", str(BUDGET), "--prefill-interval", str(INTERVAL), "--num-blocks",
-        "24", "--trace", "cuts.jsonl", "--json", cwd=folder,
+        "26", "--trace", "cuts.jsonl", "--json", cwd=folder,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
@@ -104,11 +104,11 @@ def test_every_variant_reports_every_figure(measured):
 def test_settings_and_versions_are_told(measured):
     settings = measured["settings"]
     assert settings["prompts"] == [{"name": f"{n}.txt", "tokens": PROMPT} for n in ("one", "two")]
-    assert settings["num_blocks"] == 24
+    assert settings["num_blocks"] == 26
     assert settings["block_size"] == BLOCK
     assert settings["max_model_len"] == PROMPT + TOKENS
     assert {"vtoken-sdk", "torch", "python"} <= set(measured["versions"])
-    assert "--num-blocks 24" in measured["command"]
+    assert "--num-blocks 26" in measured["command"]
 
 
 def test_native_holds_every_block_of_a_request(measured):
@@ -242,7 +242,7 @@ def test_an_engine_that_fails_leaves_its_log(model, tmp_path):
     )
     assert (done.returncode, done.stdout) == (1, "")
     message, log = done.stderr.strip().splitlines()[-2:]
-    assert message.startswith("Error: ")
+    assert message.startswith("Error: native failed: ")
     assert log.startswith("The full log is ")
     path = Path(log.removeprefix("The full log is "))
     assert "Traceback" in path.read_text()
@@ -266,8 +266,8 @@ def started_with(mark: str) -> list[psutil.Process]:
     [
         (signal.SIGINT, "prepare: checking the settings", 130),
         (signal.SIGINT, "native: loading the model", 130),
-        (signal.SIGTERM, "native: warming up", 143),
-        (signal.SIGKILL, "native: warming up", -signal.SIGKILL),
+        (signal.SIGTERM, "native: generating", 143),
+        (signal.SIGKILL, "native: generating", -signal.SIGKILL),
     ],
     ids=lambda value: value.name if isinstance(value, signal.Signals) else str(value),
 )

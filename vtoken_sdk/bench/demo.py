@@ -12,7 +12,7 @@ EXAMPLES = Path("docs/examples")
 TEXTS = ("moby_dick.txt", "war_and_peace.txt", "meeting.txt", "chat.txt")
 
 OPTIONS = (
-    "--requests 8 --max-tokens 96 --ignore-eos --dtype float32 "
+    "--requests 8 --max-tokens 64 --ignore-eos --dtype float32 "
     "--policy random --budget 256 --prefill-interval 256 --num-blocks 160"
 )
 """Eight requests of about 55 blocks each when whole: stock vLLM fits three of them at a time.

@@ -95,7 +95,10 @@ def _run(
 
 def _job(name: str, job: dict[str, Any], progress: Progress, log: Path | None) -> Result:
     with progress.step(name) as update:
-        return run_job(job, log=log, on_progress=update)
+        try:
+            return run_job(job, log=log, on_progress=update)
+        except JobError as error:
+            raise JobError(f"{name} failed: {error}") from error
 
 
 def require_vllm() -> None:

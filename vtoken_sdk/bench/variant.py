@@ -49,6 +49,7 @@ def measure(
     )
     report({"stage": "warming up"})
     warm_up(llm, prompts[0])
+    report({"stage": "generating"})
     return generate(llm, prompts, params, report)
 
 
