@@ -11,6 +11,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
 
 API_VERSION = 1
@@ -102,6 +104,27 @@ class Policy:
 
     def observe(self, seq: SequenceView) -> None:
         """Take notes into columns; called once per eviction point, before a choice is asked for."""
+
+    def leaving_blocks(
+        self,
+        num_blocks: int,  # noqa: ARG002
+        num_leaving: int,  # noqa: ARG002
+        block_size: int,  # noqa: ARG002
+    ) -> Sequence[int] | None:
+        """Hint which blocks should leave at a cut, so that fewer tokens have to move.
+
+        Called on the host, before the victims are known. It decides about speed only, never about
+        which tokens die.
+
+        Args:
+            num_blocks: Blocks of the sequence.
+            num_leaving: How many of them leave.
+            block_size: Tokens per block.
+
+        Returns:
+            ``num_leaving`` distinct positions in the block table, or None for the last ones.
+        """
+        return None
 
     def select(self, seq: SequenceView, count: int) -> Tensor:
         """Choose the tokens to evict.
