@@ -56,6 +56,34 @@ class SequenceView(Protocol):
     def num_computed_tokens(self) -> Tensor:
         """Length of the text each token belongs to, int64 ``[num_live]``."""
 
+    @property
+    def attention(self) -> Tensor:
+        """What the live tokens received since the last eviction point (``Signal.ATTENTION``).
+
+        ``softmax(q k^T * scale)`` over the live tokens, mean over heads and scored layers. Without
+        a window: float32 ``[num_live]``, summed over the queries. With ``attention_window() == w``:
+        float32 ``[w, num_live]``, one row per query, the newest last; rows of zeros where there
+        were fewer than w queries.
+        """
+
+    @property
+    def query_count(self) -> Tensor:
+        """Queries since the last eviction point that could see the token, int64 ``[num_live]``."""
+
+    def keys(self, layer: int) -> Tensor:
+        """Keys as they lie in the cache, rotated (``Signal.KEYS``).
+
+        Args:
+            layer: Index of the layer, 0 is the first.
+
+        Returns:
+            ``[num_live, kv_heads, head_size]`` in the cache's dtype.
+        """
+
+    @property
+    def num_layers(self) -> int:
+        """Layers whose keys can be asked for."""
+
     def recent(self, count: int) -> Tensor:
         """Mask of the ``count`` last positions of the text, bool ``[num_live]``."""
 
@@ -101,6 +129,14 @@ class Policy:
             value = getattr(self, field)
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 raise ValueError(f"{field} must be a whole number of tokens >= 0, got {value!r}")
+
+    def attention_window(self) -> int | None:
+        """Last queries that ``Signal.ATTENTION`` covers; None for all of them, summed."""
+        return None
+
+    def scored_layers(self, num_layers: int) -> Sequence[int]:
+        """The layers ``Signal.ATTENTION`` is computed for; each one costs time at every step."""
+        return range(num_layers)
 
     def observe(self, seq: SequenceView) -> None:
         """Take notes into columns; called once per eviction point, before a choice is asked for."""
