@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vtoken_sdk.bench.meter import Meter, StepSample, percentile
+from vtoken_sdk.bench.meter import Meter, percentile
+from vtoken_sdk.vllm.observe import StepSample
 
 
 def test_a_meter_adds_up_what_each_step_shows():

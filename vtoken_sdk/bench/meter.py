@@ -7,22 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-
-@dataclass(frozen=True, slots=True)
-class StepSample:
-    """The running requests of one engine step, while the model computes.
-
-    Args:
-        held: Blocks each running request keeps from the pool.
-        live: Tokens each running request keeps in the cache.
-        preempted: Requests that lost their blocks in this step.
-    """
-
-    held: Mapping[str, int]
-    live: Mapping[str, int]
-    preempted: int = 0
+    from vtoken_sdk.vllm.observe import StepSample
 
 
 @dataclass(slots=True)

@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from vtoken_sdk.bench.meter import Meter, StepSample, percentile
+from vtoken_sdk.bench.meter import Meter, percentile
 
 if TYPE_CHECKING:
     from vllm import LLM, RequestOutput, SamplingParams
+
+    from vtoken_sdk.vllm.observe import StepSample
 
 Emit = Callable[[dict[str, Any]], None]
 

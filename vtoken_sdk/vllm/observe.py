@@ -5,14 +5,28 @@ Works on stock vLLM too, so that every variant is measured by the same code.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vtoken_sdk.bench.meter import StepSample
-
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from vllm import LLM
+
+
+@dataclass(frozen=True, slots=True)
+class StepSample:
+    """The running requests of one engine step, while the model computes.
+
+    Args:
+        held: Blocks each running request keeps from the pool.
+        live: Tokens each running request keeps in the cache.
+        preempted: Requests that lost their blocks in this step.
+    """
+
+    held: Mapping[str, int]
+    live: Mapping[str, int]
+    preempted: int = 0
 
 
 def scheduler_of(llm: LLM) -> Any:
