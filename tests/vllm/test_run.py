@@ -18,8 +18,6 @@ from tests.conftest import ROOT
 from tests.tiny_model import VOCAB_SIZE, make_tiny_model
 from vtoken_sdk.bench.sizing import blocks_for
 
-pytestmark = pytest.mark.vllm
-
 BLOCK = 32
 PROMPT, TOKENS = 300, 70
 BUDGET, INTERVAL = 96, 96

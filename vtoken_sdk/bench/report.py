@@ -13,8 +13,8 @@ HEADER = [
     "utilisation",
     "most\nrunning",
     "preemptions",
-    "tokens/s",
-    "p95 latency",
+    "tokens\nper s",
+    "p95\nlatency",
 ]
 
 
