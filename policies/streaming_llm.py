@@ -16,8 +16,8 @@ class StreamingLLM(ScoringPolicy):
     """Keep the first ``sinks`` tokens and the newest ones, as many as the budget holds.
 
     Source: Xiao et al., "Efficient Streaming Language Models with Attention Sinks";
-    mit-han-lab/streaming-llm, ``kv_cache.py``. One deviation: the official code rotates keys anew to
-    their place in the cache at each step, ours keep their positions in the text.
+    mit-han-lab/streaming-llm, ``kv_cache.py``. One deviation: the official code rotates keys anew
+    to their place in the cache at each step, ours keep their positions in the text.
     """
 
     name = "streaming-llm"

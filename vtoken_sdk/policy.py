@@ -7,7 +7,7 @@ block, a slot or a request id: where tokens sit in memory is the runtime's busin
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ API_VERSION = 1
 """Version of the policy interface. A policy written for another one is refused by name."""
 
 
-class Signal(str, Enum):
+class Signal(StrEnum):
     """Facts about a sequence that cost something, so a policy has to ask for them."""
 
     ATTENTION = "attention"

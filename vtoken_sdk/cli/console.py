@@ -1,0 +1,83 @@
+"""What commands share: where output goes, and how errors are told.
+
+Standard output is for results. Everything else (progress, warnings, errors) goes to standard
+error, so that ``--json`` can be piped.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from typing import Any
+
+from vtoken_sdk.errors import UsageError, VTokenError
+
+FAILURE = 1
+USAGE = 2
+
+
+class _Prefixed(logging.Formatter):
+    """``Warning: text`` for warnings and worse, the bare text for progress."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        return (
+            text if record.levelno < logging.WARNING else f"{record.levelname.capitalize()}: {text}"
+        )
+
+
+def log_to_stderr() -> None:
+    """Show what vToken logs, progress included, on standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Prefixed())
+    logger = logging.getLogger("vtoken_sdk")
+    logger.handlers[:] = [handler]
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+
+
+def print_json(value: Any) -> None:
+    """Write one JSON document to standard output."""
+    sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
+
+
+def print_table(header: list[str], rows: list[list[str]]) -> None:
+    """Write a table to standard output; into a pipe it goes unwrapped, however wide."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*header, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))  # as it is: it may hold brackets
+    Console(width=None if sys.stdout.isatty() else 1_000).print(table)
+
+
+def report(error: Exception) -> int | None:
+    """Tell an expected error in one message on standard error.
+
+    Returns:
+        The exit code, or None for an error nobody expected, which deserves its traceback.
+    """
+    if isinstance(error, VTokenError):
+        _print_error(str(error))
+        return USAGE if isinstance(error, UsageError) else FAILURE
+    # Only a program that has imported pydantic can have raised its error.
+    pydantic = sys.modules.get("pydantic")
+    if pydantic is not None and isinstance(error, pydantic.ValidationError):
+        _print_error("; ".join(_problem(item) for item in error.errors()))
+        return USAGE
+    return None
+
+
+def _problem(item: Any) -> str:
+    where = ".".join(str(part) for part in item["loc"])
+    # pydantic puts "Value error, " before the message of a ValueError raised by a validator.
+    message = str(item["msg"]).removeprefix("Value error, ")
+    return f"{where}: {message}" if where else message
+
+
+def _print_error(message: str) -> None:
+    sys.stderr.write(f"Error: {message}\n")

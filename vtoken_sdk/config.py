@@ -1,0 +1,107 @@
+"""The settings of an engine with vToken, as they travel in vLLM's ``additional_config``."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from vtoken_sdk.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vtoken_sdk.policy import Policy
+
+KEY = "vtoken"
+"""Where the settings lie within ``additional_config``."""
+
+
+class Variant(str, Enum):
+    """What an engine does with the tokens a policy gives up."""
+
+    NATIVE = "native"
+    """Nothing: stock vLLM without any of our hooks."""
+    OFF = "off"
+    """Nothing, with our hooks installed: the cost of indirection alone."""
+    NAIVE = "naive"
+    """Evicts, and holds blocks as PagedAttention would: while one of their tokens lives."""
+    VTOKEN = "vtoken"
+    """Evicts, and gives whole blocks back."""
+
+
+class VTokenConfig(BaseModel):
+    """Settings of one engine.
+
+    Attributes:
+        policy: Name of a registered policy, or ``path/to/file.py:Class``.
+        policy_args: Its parameters.
+        budget: Most live tokens of a sequence after its prompt.
+        prefill_interval: Evict every so many tokens of a prompt too; None reads prompts whole.
+        variant: What happens to evicted tokens.
+        seed: Seed of policies that draw random numbers.
+        trace: File that gets one JSON line per cut, or None.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+
+    policy: str
+    policy_args: dict[str, Any] = Field(default_factory=dict)
+    budget: int = Field(gt=0)
+    prefill_interval: int | None = Field(default=None, gt=0)
+    variant: Variant = Variant.VTOKEN
+    seed: int = 0
+    trace: str | None = None
+
+    @property
+    def evicts(self) -> bool:
+        """Whether tokens are ever evicted."""
+        return self.variant in (Variant.NAIVE, Variant.VTOKEN)
+
+    def to_additional_config(self) -> dict[str, Any]:
+        """The entry of ``additional_config``: plain JSON."""
+        return {KEY: self.model_dump(mode="json")}
+
+
+def make_config(**settings: Any) -> VTokenConfig:
+    """Build settings.
+
+    Raises:
+        ConfigError: Naming each setting that is wrong.
+    """
+    try:
+        return VTokenConfig(**settings)
+    except ValidationError as error:
+        wrong = "; ".join(
+            f"{'.'.join(map(str, e['loc']))}: {e['msg']}, got {e['input']!r}"
+            for e in error.errors()
+        )
+        raise ConfigError(f"wrong settings: {wrong}") from None
+
+
+def read_config(additional_config: Mapping[str, Any]) -> VTokenConfig | None:
+    """The settings of an engine, or None where it runs without vToken."""
+    settings = additional_config.get(KEY)
+    return None if settings is None else make_config(**settings)
+
+
+def check_budget(config: VTokenConfig, policy: Policy, block_size: int) -> None:
+    """Refuse budgets that can never be met.
+
+    Raises:
+        ConfigError: Saying the least that works.
+    """
+    least = policy.sinks + policy.recent + block_size
+    if config.budget < least:
+        raise ConfigError(
+            f"budget {config.budget} is too small: policy {policy.name!r} pins {policy.sinks} sinks "
+            f"and {policy.recent} recent tokens, and one block of {block_size} must fit beside "
+            f"them; use a budget of at least {least}"
+        )
+    if config.prefill_interval is not None and config.prefill_interval % block_size:
+        rounded = -(-config.prefill_interval // block_size) * block_size
+        raise ConfigError(
+            f"prefill_interval {config.prefill_interval} is not a multiple of the block size "
+            f"{block_size}; use {rounded}"
+        )

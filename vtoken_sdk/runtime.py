@@ -1,0 +1,245 @@
+"""The runtime between a policy and an engine's blocks.
+
+Two doors lead in:
+
+* the three calls of the vToken paper, for one sequence at a time, checked on every call:
+  :meth:`VTokenRuntime.sync_new_tokens`, :meth:`~VTokenRuntime.evict_token` and
+  :meth:`~VTokenRuntime.apply_moves`, with :meth:`~VTokenRuntime.plan` in between;
+* :meth:`VTokenRuntime.cut`, for many sequences in one step, without ever waiting for the device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from vtoken_sdk.errors import TableError
+from vtoken_sdk.planner import MovePlan, Snapshot, plan_in_place
+from vtoken_sdk.relocate import copy_kv, slots_of
+from vtoken_sdk.selection import choose_victims
+from vtoken_sdk.table import TokenTable
+from vtoken_sdk.tensors import ceil_div, upload
+from vtoken_sdk.view import Moment
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from vtoken_sdk.policy import Policy
+    from vtoken_sdk.relocate import KVLayout
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceCut:
+    """One sequence of a batched cut.
+
+    Attributes:
+        req_id: The request.
+        count: Tokens that leave.
+        moment: The eviction point.
+        leave: Table positions of the blocks that leave, or None for the last ones.
+    """
+
+    req_id: str
+    count: int
+    moment: Moment
+    leave: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CutResult:
+    """What a batched cut did; tensors on the device, R sequences.
+
+    Attributes:
+        victims: Token ids that left, int64 ``[R, K]``; entries beyond a count are filler.
+        plan: The moves.
+        live: Token ids by dense index after the cut, int32 ``[R, N]``; filler beyond the length.
+    """
+
+    victims: Tensor
+    plan: MovePlan
+    live: Tensor
+
+
+class VTokenRuntime:
+    """Keeps the token table of many sequences and carries out cuts.
+
+    Args:
+        policy: Chooses the victims of :meth:`cut`; None where victims always come from outside.
+        block_size: Tokens per block (S).
+        device: The engine's device.
+    """
+
+    def __init__(
+        self, policy: Policy | None, block_size: int, device: torch.device | str = "cpu"
+    ) -> None:
+        self.policy = policy
+        self.block_size = block_size
+        self.device = torch.device(device)
+        self.table = TokenTable(block_size, self.device)
+        self._blocks: dict[str, list[int]] = {}
+        self._evicted: dict[str, set[int]] = {}
+
+    def forget(self, req_id: str) -> None:
+        """Drop all state of a sequence that finished or was preempted."""
+        self.table.remove(req_id)
+        self._blocks.pop(req_id, None)
+        self._evicted.pop(req_id, None)
+
+    # -- many sequences, no sync --------------------------------------------------------------
+
+    def cut(self, cuts: Sequence[SequenceCut], block_tables: Tensor, kv: KVLayout) -> CutResult:
+        """Evict from many sequences: choose, plan, copy, commit.
+
+        Args:
+            cuts: Distinct sequences.
+            block_tables: Their block ids before the cut, int64 ``[R, blocks]``.
+            kv: The engine's cache.
+
+        Returns:
+            What was done. The block tables are the caller's to shorten, by
+            ``plan.freed_blocks``.
+        """
+        assert self.policy is not None
+        rows = [self.table.row(cut.req_id) for cut in cuts]
+        moments = [cut.moment for cut in cuts]
+        counts = tuple(cut.count for cut in cuts)
+        self.table.sync(rows, [moment.num_computed_tokens for moment in moments])
+        victims = choose_victims(self.policy, self.table, rows, moments, counts)
+        ids = self.table.token_id[upload(rows, self.device)[:, None], victims].long()
+        snapshot = Snapshot(
+            self.table.lengths(rows), counts, victims, self.block_size, self.table.epochs(rows)
+        )
+        plan = plan_in_place(snapshot, [cut.leave for cut in cuts])
+        copy_kv(
+            kv,
+            slots_of(block_tables, plan.sources, self.block_size).flatten(),
+            slots_of(block_tables, plan.destinations, self.block_size).flatten(),
+        )
+        self.table.apply_moves(rows, plan)
+        live = self.table.token_id[upload(rows, self.device), : max(plan.new_lengths)]
+        return CutResult(ids, plan, live)
+
+    # -- the three calls of the paper ---------------------------------------------------------
+
+    def sync_new_tokens(self, req_id: str, block_ids: Sequence[int], total_len: int) -> None:
+        """Register where new tokens live.
+
+        Args:
+            req_id: The sequence; unknown ones are taken in.
+            block_ids: Its whole block table.
+            total_len: Tokens computed so far, evicted ones included.
+
+        Raises:
+            TableError: If the sequence would shrink, has evictions waiting for a plan, or the
+                blocks cannot hold its live tokens.
+        """
+        known = req_id in self.table
+        before = self.table.num_tokens(req_id) if known else 0
+        live = (self.table.num_live(req_id) if known else 0) + total_len - before
+        if total_len < before:
+            raise TableError(
+                f"request {req_id!r} has {before} tokens and cannot shrink to {total_len}"
+            )
+        if self._evicted.get(req_id):
+            raise TableError(
+                f"request {req_id!r} has evicted tokens: plan() and apply_moves() first"
+            )
+        if len(set(block_ids)) != len(block_ids) or len(block_ids) * self.block_size < live:
+            raise TableError(
+                f"{len(set(block_ids))} distinct blocks of {self.block_size} cannot hold {live} tokens"
+            )
+        self.table.sync([self.table.row(req_id)], [total_len])
+        self._blocks[req_id] = list(block_ids)
+
+    def evict_token(self, req_id: str, token_id: int) -> None:
+        """Mark a token logically dead; nothing moves until a plan is applied.
+
+        Raises:
+            TableError: If the sequence is unknown or the token is not live.
+        """
+        evicted = self._evicted.setdefault(req_id, set())
+        total = self.table.num_tokens(req_id)
+        if not 0 <= token_id < total or token_id in evicted:
+            raise TableError(
+                f"token {token_id} of request {req_id!r} is unknown or already evicted"
+            )
+        if int(self.table.index_of(req_id, total)[token_id]) < 0:
+            raise TableError(f"token {token_id} of request {req_id!r} was evicted before")
+        evicted.add(token_id)
+
+    def plan(self, req_id: str, leave: Sequence[int] | None = None) -> MovePlan:
+        """Plan the moves that turn the evicted tokens of a sequence into free blocks.
+
+        Raises:
+            TableError: If the sequence is unknown or ``leave`` does not fit.
+        """
+        row = self.table.known_row(req_id)
+        dead = torch.tensor(sorted(self._evicted.get(req_id, ())), dtype=torch.int64)
+        index = self.table.index_of(req_id, self.table.num_tokens(req_id))
+        victims = index[dead.to(self.device)][None]
+        snapshot = Snapshot(
+            self.table.lengths([row]),
+            (len(dead),),
+            victims,
+            self.block_size,
+            self.table.epochs([row]),
+        )
+        return plan_in_place(snapshot, [leave])
+
+    def apply_moves(self, req_id: str, plan: MovePlan) -> list[int]:
+        """Commit a plan once its copies are done.
+
+        Returns:
+            The block ids that left the sequence; they are free.
+
+        Raises:
+            TableError: If the sequence changed after the plan was made; nothing is changed.
+        """
+        row = self.table.known_row(req_id)
+        evicted = self._evicted.get(req_id, set())
+        if plan.lengths[0] - plan.new_lengths[0] != len(evicted):
+            raise TableError("the plan is stale: tokens were evicted after it was made")
+        self.table.apply_moves([row], plan)
+        blocks = self._blocks[req_id]
+        need = ceil_div(plan.new_lengths[0], self.block_size)
+        kept = (
+            list(range(need)) if plan.kept_blocks is None else plan.kept_blocks[0, :need].tolist()
+        )
+        held = ceil_div(plan.lengths[0], self.block_size)
+        freed = [b for i, b in enumerate(blocks[:held]) if i not in set(kept)]
+        self._blocks[req_id] = [blocks[i] for i in kept] + blocks[held:]
+        self._evicted.pop(req_id, None)
+        return freed
+
+    def block_ids(self, req_id: str) -> list[int]:
+        """The block table of a sequence."""
+        return list(self._blocks[req_id])
+
+    def slot_mapping(self, req_id: str) -> Tensor:
+        """Slots of the live tokens by dense index, int64 ``[num_live]``."""
+        return self.table.slot_mapping(req_id, self._blocks[req_id])
+
+    def slot_of(self, req_id: str, token_id: int) -> int:
+        """The slot of one live token: ``block * S + offset``.
+
+        Raises:
+            TableError: If the token is not live.
+        """
+        total = self.table.num_tokens(req_id)
+        index = int(self.table.index_of(req_id, total)[token_id]) if 0 <= token_id < total else -1
+        if index < 0:
+            raise TableError(f"token {token_id} of request {req_id!r} is not live")
+        return int(self.slot_mapping(req_id)[index])
+
+    def move_slots(self, req_id: str, plan: MovePlan) -> tuple[Tensor, Tensor]:
+        """Slots to copy from and to, int64 ``[moves]`` each, for ``copy_kv``."""
+        table = upload(self._blocks[req_id], self.device)[None]
+        size = self.block_size
+        return (
+            slots_of(table, plan.sources, size).flatten(),
+            slots_of(table, plan.destinations, size).flatten(),
+        )

@@ -1,0 +1,125 @@
+"""The tensors behind ``SequenceView``: live tokens of one or many sequences, joined end to end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+
+from vtoken_sdk.tensors import upload
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from vtoken_sdk.policy import Policy
+    from vtoken_sdk.table import TokenTable
+
+_MASK64 = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a view needs to know of a sequence besides its live tokens.
+
+    Attributes:
+        num_computed_tokens: Length of the text at this eviction point.
+        key: 64-bit hash of what makes the request: seed, prompt, sample index.
+        number: How many times the sequence was cut before.
+    """
+
+    num_computed_tokens: int
+    key: int = 0
+    number: int = 0
+
+
+class LiveTokens:
+    """A ``SequenceView`` over rows of a token table.
+
+    Args:
+        table: The table, in step with the sequences.
+        rows: Distinct rows of the sequences.
+        moments: One per row.
+        policy: Whose ``sinks`` and ``recent`` pin tokens.
+    """
+
+    def __init__(
+        self, table: TokenTable, rows: Sequence[int], moments: Sequence[Moment], policy: Policy
+    ) -> None:
+        self._table, self._rows, self._moments, self._policy = table, rows, moments, policy
+        self._row, self.ragged = table.gather(rows)
+        self.lengths = table.lengths(rows)
+        self.num_live = sum(self.lengths)
+        self._columns: dict[str, Tensor] = {}
+
+    @cached_property
+    def token_ids(self) -> Tensor:
+        """Positions in the text, int64 ``[num_live]``."""
+        return self._table.token_id[self._row, self.ragged.index].long()
+
+    @cached_property
+    def num_computed_tokens(self) -> Tensor:
+        """Length of the text each token belongs to, int64 ``[num_live]``."""
+        return self._per_token([moment.num_computed_tokens for moment in self._moments])
+
+    @cached_property
+    def age(self) -> Tensor:
+        """Tokens computed after this one, int64 ``[num_live]``."""
+        return self.num_computed_tokens - 1 - self.token_ids
+
+    @cached_property
+    def evictable(self) -> Tensor:
+        """False for pinned tokens, bool ``[num_live]``."""
+        return (self.token_ids >= self._policy.sinks) & (self.age >= self._policy.recent)
+
+    def recent(self, count: int) -> Tensor:
+        """Mask of the ``count`` last positions of the text, bool ``[num_live]``."""
+        return self.age < count
+
+    def column(self, name: str) -> Tensor:
+        """A per-token memory, float32 ``[num_live]``; in-place changes stay."""
+        if name not in self._columns:
+            self._columns[name] = self._table.column(name)[self._row, self.ragged.index]
+        return self._columns[name]
+
+    def write_back(self) -> None:
+        """Store what the policy wrote into its columns."""
+        for name, values in self._columns.items():
+            self._table.column(name)[self._row, self.ragged.index] = values
+
+    def random(self) -> Tensor:
+        """Uniform numbers in [0, 1) by content, float32 ``[num_live]``."""
+        bases = [_signed(_mix(moment.key ^ _mix(moment.number + 1))) for moment in self._moments]
+        return _uniform(self._per_token(bases) + self.token_ids * _signed(0x9E3779B97F4A7C15))
+
+    def _per_token(self, values: Sequence[int]) -> Tensor:
+        return upload(values, self._table.device)[self.ragged.segment]
+
+
+def _mix(x: int) -> int:
+    """SplitMix64's finaliser on the host."""
+    x = (x + 0x9E3779B97F4A7C15) & _MASK64
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK64
+    return x ^ (x >> 31)
+
+
+def _signed(x: int) -> int:
+    """The int64 with the bits of a 64-bit number."""
+    return x - (1 << 64) if x >> 63 else x
+
+
+def _uniform(x: Tensor) -> Tensor:
+    """The same finaliser on int64 tensors, then 24 bits as float32 in [0, 1)."""
+    x = (x ^ _shift_right(x, 30)) * _signed(0xBF58476D1CE4E5B9)
+    x = (x ^ _shift_right(x, 27)) * _signed(0x94D049BB133111EB)
+    x = x ^ _shift_right(x, 31)
+    return _shift_right(x, 40).to(torch.float32) * 2.0**-24
+
+
+def _shift_right(x: Tensor, bits: int) -> Tensor:
+    """Logical shift; torch's is arithmetic."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)

@@ -1,0 +1,235 @@
+"""What is served and what is refused: versions, options, models.
+
+An option that was never shown to be right is refused: a wrong answer is worse than none. Refusals
+are raised where the user is, before an engine starts; the engine checks once more what only it knows.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from vtoken_sdk.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SERVED_VERSIONS = ("0.32", "0.33")
+
+SEAMS = {
+    "vllm.v1.core.sched.scheduler:Scheduler": {
+        "schedule": (),
+        "_reserve_prefill_lookahead": ("request", "num_computed_tokens", "num_new_tokens"),
+        "update_from_output": ("scheduler_output", "model_runner_output"),
+        "_free_request_blocks": ("request",),
+    },
+    "vllm.v1.core.single_type_kv_cache_manager:FullAttentionManager": {
+        "get_num_blocks_to_allocate": ("request_id", "num_tokens"),
+        "allocate_new_blocks": ("request_id", "num_tokens", "num_tokens_main_model"),
+        "pop_blocks_for_free": ("request_id",),
+    },
+    "vllm.v1.worker.gpu_model_runner:GPUModelRunner": {
+        "_update_states": ("scheduler_output",),
+        "_prepare_inputs": ("scheduler_output", "num_scheduled_tokens"),
+    },
+    "vllm.v1.worker.gpu.model_runner:GPUModelRunner": {
+        "update_requests": ("scheduler_output",),
+        "prepare_attn": ("input_batch",),
+        "execute_model": ("scheduler_output",),
+    },
+}
+"""The methods of vLLM that are built on, with the parameters relied on, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A configuration that is not served.
+
+    Attributes:
+        feature: What it is called in messages and in the docs.
+        reason: Why, and what to do.
+        applies: Whether a ``VllmConfig`` asks for it.
+    """
+
+    feature: str
+    reason: str
+    applies: Callable[[Any], bool]
+
+
+REFUSALS = (
+    Refusal(
+        "prefix caching",
+        "pass enable_prefix_caching=False (--no-enable-prefix-caching)",
+        lambda c: bool(c.cache_config.enable_prefix_caching),
+    ),
+    Refusal(
+        "speculative decoding",
+        "drafts are written at positions of the text, not at dense indices; drop speculative_config",
+        lambda c: c.speculative_config is not None,
+    ),
+    Refusal(
+        "KV transfer and offloading",
+        "connectors move whole blocks by position; drop kv_transfer_config",
+        lambda c: c.kv_transfer_config is not None,
+    ),
+    Refusal(
+        "tensor parallelism",
+        "use tensor_parallel_size=1",
+        lambda c: c.parallel_config.tensor_parallel_size > 1,
+    ),
+    Refusal(
+        "pipeline parallelism",
+        "use pipeline_parallel_size=1",
+        lambda c: c.parallel_config.pipeline_parallel_size > 1,
+    ),
+    Refusal(
+        "context parallelism",
+        "a sequence's blocks must lie on one device; use sizes of 1",
+        lambda c: (
+            c.parallel_config.decode_context_parallel_size > 1
+            or c.parallel_config.prefill_context_parallel_size > 1
+        ),
+    ),
+    Refusal(
+        "dual-batch overlap",
+        "switch micro-batching off",
+        lambda c: bool(c.parallel_config.use_ubatching),
+    ),
+    Refusal(
+        "quantised KV cache",
+        "use kv_cache_dtype='auto'",
+        lambda c: c.cache_config.cache_dtype not in ("auto", "float16", "bfloat16", "float32"),
+    ),
+    Refusal(
+        "fast prefill by KV sharing",
+        "switch kv_sharing_fast_prefill off",
+        lambda c: bool(c.cache_config.kv_sharing_fast_prefill),
+    ),
+    Refusal(
+        "models that do not generate text",
+        "only runner_type 'generate' is served",
+        lambda c: c.model_config.runner_type != "generate" or bool(c.model_config.is_diffusion),
+    ),
+    Refusal(
+        "encoder-decoder models",
+        "cross-attention has a cache of its own; use a decoder-only model",
+        lambda c: bool(c.model_config.is_encoder_decoder),
+    ),
+    Refusal(
+        "models with recurrent state",
+        "use a model with attention in every layer",
+        lambda c: bool(c.model_config.is_hybrid or c.model_config.is_attention_free),
+    ),
+    Refusal(
+        "multi-head latent attention",
+        "use a model with plain keys and values",
+        lambda c: bool(c.model_config.use_mla),
+    ),
+    Refusal(
+        "sliding-window and chunked attention",
+        "these layers tell tokens by their place in memory; use a model with full attention",
+        lambda c: (
+            c.model_config.get_sliding_window() is not None
+            or getattr(c.model_config, "attention_chunk_size", None) is not None
+            or getattr(c.model_config, "rswa_window", None) is not None
+        ),
+    ),
+    Refusal(
+        "ALiBi",
+        "distances are read off the order in memory; use a model with rotary embeddings",
+        lambda c: bool(
+            getattr(c.model_config.hf_text_config, "alibi", False)
+            or c.model_config.hf_text_config.model_type in ("bloom", "mpt")
+        ),
+    ),
+    Refusal(
+        "bidirectional attention within a prompt",
+        "use a causal model",
+        lambda c: bool(getattr(c.model_config, "is_mm_prefix_lm", False)),
+    ),
+)
+
+
+def check_vllm() -> None:
+    """Refuse a vLLM that is missing or that was never tried.
+
+    Raises:
+        UnsupportedError: Saying what to install.
+    """
+    if find_spec("vllm") is None:
+        raise UnsupportedError(
+            "vLLM is not installed: pip install 'vtoken-sdk[cuda]' for NVIDIA GPUs, or "
+            "'vtoken-sdk[cpu]' for CPUs"
+        )
+    from vllm import __version__ as version
+
+    if ".".join(version.split(".")[:2]) not in SERVED_VERSIONS:
+        served = " and ".join(f"{v}.x" for v in SERVED_VERSIONS)
+        raise UnsupportedError(
+            f"vLLM {version} was never tried with vToken, which builds on its inner parts; "
+            f"install one of {served}"
+        )
+    check_seams()
+
+
+def check_seams() -> None:
+    """Compare the methods that are built on with what is expected of them.
+
+    Raises:
+        UnsupportedError: Naming the method that is missing or has changed.
+    """
+    for owner, methods in SEAMS.items():
+        module, _, name = owner.partition(":")
+        cls = getattr(import_module(module), name, None)
+        for method, expected in methods.items():
+            function = getattr(cls, method, None)
+            found = tuple(inspect.signature(function).parameters)[1:] if function else None
+            if found is None or found[: len(expected)] != expected:
+                raise UnsupportedError(
+                    f"this vLLM differs from the one vToken was built for: {name}.{method} has "
+                    f"parameters {found}, but should begin with {expected}"
+                )
+
+
+def check_features(vllm_config: Any) -> None:
+    """Refuse what cannot be served correctly.
+
+    Raises:
+        UnsupportedError: Naming the feature and what to do.
+    """
+    for refusal in REFUSALS:
+        if refusal.applies(vllm_config):
+            raise UnsupportedError(f"{refusal.feature}: not served by vToken; {refusal.reason}")
+
+
+def check_kv_groups(kv_cache_config: Any) -> None:
+    """Refuse caches that are not one group of full-attention layers (known to the engine only).
+
+    Raises:
+        UnsupportedError: Describing the groups found.
+    """
+    from vllm.v1.kv_cache_interface import FullAttentionSpec
+
+    specs = [group.kv_cache_spec for group in kv_cache_config.kv_cache_groups]
+    if len(specs) != 1 or type(specs[0]) is not FullAttentionSpec:
+        raise UnsupportedError(
+            "vToken serves models whose layers all have full attention, but this one has "
+            + ", ".join(type(spec).__name__ for spec in specs)
+        )
+    (spec,) = specs
+    if spec.sliding_window or spec.attention_chunk_size or spec.non_causal:
+        raise UnsupportedError("vToken serves full causal attention only, in every layer")
+
+
+def check_worker_class(vllm_config: Any) -> None:
+    """The scheduler frees blocks only if the workers move tokens out of them first.
+
+    Raises:
+        UnsupportedError: If the workers are somebody else's.
+    """
+    worker = vllm_config.parallel_config.worker_cls
+    if not str(worker).startswith("vtoken_sdk.vllm.worker."):
+        raise UnsupportedError(f"worker_cls is {worker!r}: start the engine with engine_args()")

@@ -1,0 +1,137 @@
+"""From settings to the arguments of a vLLM engine, checked before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vtoken_sdk.config import Variant, VTokenConfig, check_budget, make_config
+from vtoken_sdk.errors import ConfigError
+from vtoken_sdk.registry import make_policy
+from vtoken_sdk.vllm.compat import check_features, check_vllm
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CPU_BLOCK_SIZE = 32
+"""vLLM's CPU kernels take multiples of this; its own default of 128 would make budgets coarse."""
+
+_OURS = ("scheduler_cls", "worker_cls")
+
+
+def engine_args(
+    model: str,
+    *,
+    policy: str,
+    budget: int,
+    policy_args: Mapping[str, Any] | None = None,
+    prefill_interval: int | None = None,
+    variant: str | Variant = Variant.VTOKEN,
+    seed: int = 0,
+    trace: str | Path | None = None,
+    **vllm_args: Any,
+) -> dict[str, Any]:
+    """Keyword arguments for ``vllm.LLM`` (or ``EngineArgs``) that make an engine evict.
+
+    Everything that can be refused is refused here, by vLLM's own configuration and by ours.
+
+    Args:
+        model: Folder or hub name, as vLLM takes it.
+        policy: Name of a registered policy, or ``path/to/file.py:Class``.
+        budget: Most live tokens of a sequence after its prompt.
+        policy_args: Parameters of the policy.
+        prefill_interval: Evict every so many tokens of a prompt too, a multiple of the block size.
+        variant: ``vtoken``, ``naive``, ``off``, or ``native`` for stock vLLM on the same terms.
+        seed: Seed of policies that draw random numbers.
+        trace: File that gets one JSON line per cut.
+        **vllm_args: Anything else vLLM takes.
+
+    Returns:
+        The arguments, with prefix caching off and, on CPUs, blocks of 32 tokens by default.
+
+    Raises:
+        UsageError: Saying what is wrong and what to do; no process was started.
+    """
+    check_vllm()
+    config = _settings(
+        policy=policy,
+        budget=budget,
+        policy_args=dict(policy_args or {}),
+        prefill_interval=prefill_interval,
+        variant=variant,
+        seed=seed,
+        trace=None if trace is None else str(trace),
+    )
+    arguments = _arguments(model, config, vllm_args)
+    vllm_config = _vllm_config(arguments)
+    check_features(vllm_config)
+    _check_pool(vllm_config)
+    check_budget(
+        config, make_policy(config.policy, config.policy_args), vllm_config.cache_config.block_size
+    )
+    return arguments
+
+
+def _settings(**settings: Any) -> VTokenConfig:
+    config = make_config(**settings)
+    if config.trace and not Path(config.trace).absolute().parent.is_dir():
+        raise ConfigError(f"the folder of the trace file {config.trace} does not exist; create it")
+    make_policy(config.policy, config.policy_args)
+    return config
+
+
+def _arguments(model: str, config: VTokenConfig, vllm_args: dict[str, Any]) -> dict[str, Any]:
+    from vllm.platforms import current_platform
+
+    taken = [name for name in _OURS if name in vllm_args]
+    if taken:
+        raise ConfigError(f"{', '.join(taken)}: vToken sets this itself; leave it out")
+    arguments = {"model": model, "enable_prefix_caching": False, **vllm_args}
+    if current_platform.is_cpu():
+        arguments.setdefault("block_size", CPU_BLOCK_SIZE)
+        _check_cpu_block_size(arguments["block_size"])
+    if config.variant is Variant.NATIVE:
+        return arguments
+    worker = "VTokenCPUWorker" if current_platform.is_cpu() else "VTokenWorker"
+    extra = {**(vllm_args.get("additional_config") or {}), **config.to_additional_config()}
+    return arguments | {
+        "scheduler_cls": "vtoken_sdk.vllm.scheduler.make_scheduler",
+        "worker_cls": f"vtoken_sdk.vllm.worker.{worker}",
+        "additional_config": extra,
+    }
+
+
+def _check_cpu_block_size(block_size: int) -> None:
+    if block_size < 1 or block_size % CPU_BLOCK_SIZE:
+        raise ConfigError(
+            f"block size {block_size} does not suit vLLM's CPU kernels, which take multiples of "
+            f"{CPU_BLOCK_SIZE}; use 32"
+        )
+
+
+def _vllm_config(arguments: dict[str, Any]) -> Any:
+    """Let vLLM check its own arguments, in this process."""
+    from vllm import EngineArgs
+
+    try:
+        return EngineArgs(**arguments).create_engine_config()
+    except TypeError as error:
+        raise ConfigError(f"vLLM does not know an argument: {error}") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"vLLM refuses this configuration: {error}") from error
+
+
+def _check_pool(vllm_config: Any) -> None:
+    """vLLM keeps one block for itself and wants room for one request of full length."""
+    blocks = vllm_config.cache_config.num_gpu_blocks_override
+    if blocks is None:
+        return
+    size, length = vllm_config.cache_config.block_size, vllm_config.model_config.max_model_len
+    least = -(-length // size) + 1
+    if blocks < least:
+        raise ConfigError(
+            f"{blocks} blocks of {size} tokens cannot hold one request of max_model_len {length}: "
+            f"use at least {least} blocks, or a max_model_len of at most {max((blocks - 1) * size, 0)}"
+        )
+
+

@@ -1,0 +1,164 @@
+"""KV cache managers that count blocks by dense length, ``cdiv(num_tokens - removed, S)``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
+
+from vtoken_sdk.tensors import ceil_div
+
+if TYPE_CHECKING:
+    from vllm.v1.core.kv_cache_utils import KVCacheBlock
+
+    from vtoken_sdk.vllm.directive import HeldBlocks
+
+
+class DenseManager(FullAttentionManager):  # type: ignore[misc]
+    """vLLM's manager for full attention, over dense vectors.
+
+    An existing manager becomes one by :func:`adopt`, because vLLM builds it.
+
+    Attributes:
+        removed: Tokens evicted so far by request id; requests that lost none are absent.
+    """
+
+    removed: dict[str, int]
+
+    def start(self) -> None:
+        """Set up the attributes this class adds."""
+        self.removed = {}
+
+    def cut(self, request_id: str, live: int, count: int) -> int:
+        """Let the last blocks of a sequence leave.
+
+        Args:
+            request_id: The request.
+            live: Its live tokens before the cut.
+            count: Tokens it loses.
+
+        Returns:
+            How many blocks went back to the pool.
+        """
+        blocks = self.req_to_blocks[request_id]
+        keep = ceil_div(live - count, self.block_size)
+        leaving = blocks[keep:]
+        del blocks[keep:]
+        self.removed[request_id] = self.removed.get(request_id, 0) + count
+        self.let_go(request_id, leaving)
+        return len(leaving)
+
+    def let_go(self, request_id: str, leaving: list[KVCacheBlock]) -> None:
+        """Return blocks to the pool, the last one first, as vLLM does."""
+        self.block_pool.free_blocks(reversed(leaving))
+
+    def get_num_blocks_to_allocate(
+        self, request_id: str, num_tokens: int, *args: Any, **kwargs: Any
+    ) -> int:
+        """As vLLM's, over the dense length."""
+        dense = num_tokens - self.removed.get(request_id, 0)
+        return int(super().get_num_blocks_to_allocate(request_id, dense, *args, **kwargs))
+
+    def allocate_new_blocks(
+        self, request_id: str, num_tokens: int, num_tokens_main_model: int
+    ) -> list[KVCacheBlock]:
+        """As vLLM's, over the dense length."""
+        gone = self.removed.get(request_id, 0)
+        blocks: list[KVCacheBlock] = super().allocate_new_blocks(
+            request_id, num_tokens - gone, num_tokens_main_model - gone
+        )
+        return blocks
+
+    def pop_blocks_for_free(self, request_id: str) -> list[KVCacheBlock]:
+        """As vLLM's: finished, aborted or preempted, nothing of this life remains."""
+        self.removed.pop(request_id, None)
+        blocks: list[KVCacheBlock] = super().pop_blocks_for_free(request_id)
+        return blocks
+
+
+class NaiveManager(DenseManager):
+    """Holds what PagedAttention would hold under the same evictions, for comparison.
+
+    The table is dense as in :class:`DenseManager` (so both variants compute the same), but blocks
+    that left it stay *parked*, really allocated, until no live token has its place in them:
+    ``held = |{token_id // S : token live}|``.
+
+    Attributes:
+        parked: Blocks held beside the table, by request id.
+    """
+
+    parked: dict[str, list[KVCacheBlock]]
+
+    def start(self) -> None:
+        """Set up the attributes this class adds."""
+        super().start()
+        self.parked = {}
+        self._reported: dict[str, HeldBlocks] = {}
+        self._num_tokens: dict[str, int] = {}
+
+    def let_go(self, request_id: str, leaving: list[KVCacheBlock]) -> None:
+        """Park the blocks instead of freeing them."""
+        self.parked.setdefault(request_id, []).extend(leaving)
+
+    def num_held(self, request_id: str, num_tokens: int) -> int:
+        """Blocks PagedAttention would hold once ``num_tokens`` tokens are computed."""
+        last = self._reported.get(request_id)
+        if last is None:
+            return ceil_div(num_tokens, self.block_size)
+        begun = ceil_div(num_tokens, self.block_size) - ceil_div(last.length, self.block_size)
+        return last.held + begun + (not last.tail_held and self._reopens(last, num_tokens))
+
+    def _reopens(self, last: HeldBlocks, num_tokens: int) -> bool:
+        """Whether new tokens fall into the half-filled last block, which had been given up."""
+        return last.length % self.block_size != 0 and num_tokens > last.length
+
+    def get_num_blocks_to_allocate(
+        self, request_id: str, num_tokens: int, *args: Any, **kwargs: Any
+    ) -> int:
+        """What is held after the step, less what is held already."""
+        if request_id not in self.removed:
+            return super().get_num_blocks_to_allocate(request_id, num_tokens, *args, **kwargs)
+        have = len(self.req_to_blocks[request_id]) + len(self.parked.get(request_id, ()))
+        return max(self.num_held(request_id, num_tokens) - have, 0)
+
+    def allocate_new_blocks(
+        self, request_id: str, num_tokens: int, num_tokens_main_model: int
+    ) -> list[KVCacheBlock]:
+        """Keep table and parked blocks together at what PagedAttention would hold."""
+        self._num_tokens[request_id] = num_tokens
+        if request_id not in self.removed:
+            return super().allocate_new_blocks(request_id, num_tokens, num_tokens_main_model)
+        table, parked = self.req_to_blocks[request_id], self.parked.setdefault(request_id, [])
+        missing = self.num_held(request_id, num_tokens) - len(table) - len(parked)
+        parked += self.block_pool.get_new_blocks(max(missing, 0))
+        need = ceil_div(num_tokens - self.removed[request_id], self.block_size) - len(table)
+        taken = [parked.pop() for _ in range(max(need, 0))]
+        table += taken
+        if self._record_new_block_ids:
+            self.new_block_ids.extend(block.block_id for block in taken)
+        return taken
+
+    def release(self, report: HeldBlocks) -> None:
+        """Take in a worker's report and free the parked blocks nothing lives in any more."""
+        if report.req_id not in self.removed:
+            return  # finished or preempted since
+        self._reported[report.req_id] = report
+        table, parked = self.req_to_blocks[report.req_id], self.parked[report.req_id]
+        held = self.num_held(report.req_id, max(self._num_tokens[report.req_id], report.length))
+        excess = min(len(table) + len(parked) - held, len(parked))
+        if excess > 0:
+            self.block_pool.free_blocks([parked.pop() for _ in range(excess)])
+
+    def pop_blocks_for_free(self, request_id: str) -> list[KVCacheBlock]:
+        """The table's blocks and the parked ones."""
+        self._reported.pop(request_id, None)
+        self._num_tokens.pop(request_id, None)
+        return super().pop_blocks_for_free(request_id) + self.parked.pop(request_id, [])
+
+
+def adopt(manager: FullAttentionManager, naive: bool) -> DenseManager:
+    """Turn the manager vLLM built into one of ours, in place."""
+    manager.__class__ = NaiveManager if naive else DenseManager
+    assert isinstance(manager, DenseManager)
+    manager.start()
+    return manager

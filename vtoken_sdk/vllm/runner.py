@@ -1,0 +1,133 @@
+"""The worker half that both model runners share: carry out the cuts of a step."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import TYPE_CHECKING, Any
+
+import torch
+from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, AsyncModelRunnerOutput, ModelRunnerOutput
+
+from vtoken_sdk.config import Variant, VTokenConfig
+from vtoken_sdk.registry import make_policy
+from vtoken_sdk.runtime import CutResult, SequenceCut, VTokenRuntime
+from vtoken_sdk.tensors import ceil_div, upload
+from vtoken_sdk.view import Moment
+from vtoken_sdk.vllm.directive import Cut, HeldBlocks, StepDirective, StepReport
+from vtoken_sdk.vllm.layout import find_layout
+from vtoken_sdk.vllm.trace import EvictionTrace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from torch import Tensor
+
+    from vtoken_sdk.relocate import KVLayout
+
+
+class CutRunner:
+    """Mixed into a model runner of vLLM; the subclasses know where it keeps block tables.
+
+    Attributes:
+        directive: What the scheduler said about the current step.
+    """
+
+    directive: StepDirective
+
+    def start_vtoken(self, config: VTokenConfig, block_size: int, is_driver: bool) -> None:
+        """Set up, once the KV cache exists."""
+        runner: Any = self
+        self.config = config
+        self.directive = StepDirective()
+        self.layout: KVLayout = find_layout(runner)
+        policy = make_policy(config.policy, config.policy_args) if config.evicts else None
+        self.runtime = VTokenRuntime(policy, block_size, runner.device)
+        self.trace = EvictionTrace(config.trace) if config.trace and is_driver else None
+        self._report: StepReport | None = None
+
+    # -- cuts ---------------------------------------------------------------------------------
+
+    def apply_cuts(self) -> None:
+        """Carry out the cuts of the current step in stream order: nothing waits for anything."""
+        cuts = self.directive.cuts
+        self._report = None
+        if not cuts:
+            return
+        result = self.runtime.cut([_sequence(cut) for cut in cuts], self.cut_tables(cuts), self.layout)
+        for cut, freed in zip(cuts, result.plan.freed_blocks, strict=True):
+            self.shorten_row(cut.req_id, freed)
+        held: tuple[HeldBlocks, ...] = ()
+        if self.config.variant is Variant.NAIVE:
+            held = held_blocks(cuts, result, self.runtime.block_size)
+        self._report = StepReport(len(cuts), held)
+        if self.trace:
+            self.trace.write(cuts, result, self.config.variant)
+
+    def forget(self, req_ids: Iterable[str]) -> None:
+        """Drop the state of requests that finished or lost their blocks."""
+        for req_id in req_ids:
+            self.runtime.forget(req_id)
+
+    def cut_tables(self, cuts: Sequence[Cut]) -> Tensor:
+        """Block ids of the sequences before their cut, int64 ``[R, blocks]``."""
+        raise NotImplementedError
+
+    def shorten_row(self, req_id: str, freed_blocks: int) -> None:
+        """Take the last blocks out of a sequence's block table."""
+        raise NotImplementedError
+
+    # -- inputs -------------------------------------------------------------------------------
+
+    def removed_of(self, req_ids: Sequence[str]) -> list[int] | None:
+        """Tokens evicted so far per scheduled request, or None where there are none at all."""
+        removed = self.directive.removed
+        return [removed.get(req_id, 0) for req_id in req_ids] if removed else None
+
+    # -- outputs ------------------------------------------------------------------------------
+
+    def with_report(self, output: Any) -> Any:
+        """Attach the report of this step to what the runner returns."""
+        if self._report is None or output is None:
+            return output
+        report, self._report = self._report, None
+        if isinstance(output, AsyncModelRunnerOutput):
+            return _ReportingOutput(output, report)
+        return _attach(output, report)
+
+
+class _ReportingOutput(AsyncModelRunnerOutput):  # type: ignore[misc]
+    """An output still on the device, with a report that is already here."""
+
+    def __init__(self, output: AsyncModelRunnerOutput, report: StepReport) -> None:
+        self._output, self._report = output, report
+
+    def get_output(self) -> ModelRunnerOutput:
+        return _attach(self._output.get_output(), self._report)
+
+
+def _attach(output: ModelRunnerOutput, report: StepReport) -> ModelRunnerOutput:
+    """The empty output is a shared singleton, so it is copied before it is written to."""
+    if output is EMPTY_MODEL_RUNNER_OUTPUT:
+        output = copy(output)
+    output.vtoken = report
+    return output
+
+
+def held_blocks(cuts: Sequence[Cut], result: CutResult, size: int) -> tuple[HeldBlocks, ...]:
+    """Count the blocks PagedAttention would hold: distinct ``token_id // S`` over live tokens.
+
+    This waits for the device; only the variant ``naive`` needs it.
+    """
+    lengths = upload(result.plan.new_lengths, result.live.device)
+    filler = torch.arange(result.live.shape[1], device=result.live.device)[None] >= lengths[:, None]
+    homes = (result.live // size).masked_fill(filler, -1).sort(dim=1).values
+    new = (homes[:, 1:] != homes[:, :-1]).sum(1) + 1 - filler.any(1).long()
+    last = homes.max(dim=1).values
+    return tuple(
+        HeldBlocks(cut.req_id, cut.length, held, tail == ceil_div(cut.length, size) - 1)
+        for cut, held, tail in zip(cuts, new.tolist(), last.tolist(), strict=True)
+    )
+
+
+def _sequence(cut: Cut) -> SequenceCut:
+    return SequenceCut(cut.req_id, cut.count, Moment(cut.length, cut.key, cut.number), cut.leave)

@@ -1,0 +1,74 @@
+"""The workers: vLLM's own, with a model runner that carries out cuts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vllm.v1.worker.cpu_worker import CPUWorker
+from vllm.v1.worker.gpu_worker import Worker
+
+from vtoken_sdk.config import read_config
+from vtoken_sdk.vllm.canary import check_layout, check_runner
+from vtoken_sdk.vllm.compat import check_kv_groups
+from vtoken_sdk.vllm.directive import StepDirective
+from vtoken_sdk.vllm.runner_v1 import V1Runner
+from vtoken_sdk.vllm.runner_v2 import V2Runner
+
+_SEAMS = {
+    V1Runner: ("_update_states", "_prepare_inputs"),
+    V2Runner: ("update_requests", "prepare_attn", "execute_model"),
+}
+
+
+class WorkerMixin:
+    """Adds cuts to one of vLLM's workers."""
+
+    def adopt_runner(self) -> None:
+        """Put our methods before those of the runner vLLM built."""
+        worker: Any = self
+        runner = worker.model_runner
+        mixin = V2Runner if worker.use_v2_model_runner else V1Runner
+        own = type(runner)
+        runner.__class__ = type(f"VToken{own.__name__}", (mixin, own), {"__module__": __name__})
+        check_runner(runner, mixin, _SEAMS[mixin])
+
+    def initialize_from_config(self, kv_cache_config: Any) -> None:
+        """Once the cache exists, find its layout and try it."""
+        worker: Any = self
+        check_kv_groups(kv_cache_config)
+        super().initialize_from_config(kv_cache_config)  # type: ignore[misc]
+        config = read_config(worker.vllm_config.additional_config)
+        assert config is not None
+        (group,) = kv_cache_config.kv_cache_groups
+        runner = worker.model_runner
+        runner.start_vtoken(config, group.kv_cache_spec.block_size, worker.rank == 0)
+        check_layout(runner.layout, runner.kv_caches)
+
+    def execute_model(self, scheduler_output: Any) -> Any:
+        """Hand the scheduler's directive to the runner; warm-up steps have none."""
+        runner: Any = self.model_runner  # type: ignore[attr-defined]
+        runner.directive = getattr(scheduler_output, "vtoken", None) or StepDirective()
+        return runner.with_report(super().execute_model(scheduler_output))  # type: ignore[misc]
+
+    def sample_tokens(self, grammar_output: Any) -> Any:
+        """Send the report along with the sampled tokens."""
+        runner: Any = self.model_runner  # type: ignore[attr-defined]
+        return runner.with_report(super().sample_tokens(grammar_output))  # type: ignore[misc]
+
+
+class VTokenWorker(WorkerMixin, Worker):  # type: ignore[misc]
+    """vLLM's GPU worker with cuts."""
+
+    def _make_model_runner(self) -> Any:
+        self.model_runner = super()._make_model_runner()
+        self.adopt_runner()
+        return self.model_runner
+
+
+class VTokenCPUWorker(WorkerMixin, CPUWorker):  # type: ignore[misc]
+    """vLLM's CPU worker with cuts."""
+
+    def init_device(self) -> None:
+        """The CPU worker builds its runner here."""
+        super().init_device()
+        self.adopt_runner()
