@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -18,7 +18,7 @@ KEY = "vtoken"
 """Where the settings lie within ``additional_config``."""
 
 
-class Variant(str, Enum):
+class Variant(StrEnum):
     """What an engine does with the tokens a policy gives up."""
 
     NATIVE = "native"
@@ -95,9 +95,9 @@ def check_budget(config: VTokenConfig, policy: Policy, block_size: int) -> None:
     least = policy.sinks + policy.recent + block_size
     if config.budget < least:
         raise ConfigError(
-            f"budget {config.budget} is too small: policy {policy.name!r} pins {policy.sinks} sinks "
-            f"and {policy.recent} recent tokens, and one block of {block_size} must fit beside "
-            f"them; use a budget of at least {least}"
+            f"budget {config.budget} is too small: policy {policy.name!r} pins {policy.sinks} "
+            f"sinks and {policy.recent} recent tokens, and one block of {block_size} must fit "
+            f"beside them; use a budget of at least {least}"
         )
     if config.prefill_interval is not None and config.prefill_interval % block_size:
         rounded = -(-config.prefill_interval // block_size) * block_size

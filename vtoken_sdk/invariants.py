@@ -60,10 +60,11 @@ def check_unique_live_slots(slots: Iterable[Tensor], num_slots: int) -> None:
     joined = torch.cat([*slots, torch.empty(0, dtype=torch.int64)])
     if joined.numel() and not 0 <= int(joined.min()) <= int(joined.max()) < num_slots:
         raise InvariantViolation(f"unique live slot: a slot lies outside 0..{num_slots - 1}")
-    distinct, uses = joined.unique(return_counts=True)
-    if (uses > 1).any():
+    ordered = joined.sort().values
+    twice = ordered[1:][ordered[1:] == ordered[:-1]]
+    if twice.numel():
         raise InvariantViolation(
-            f"unique live slot: slots {distinct[uses > 1].tolist()} hold several live tokens"
+            f"unique live slot: slots {sorted(set(twice.tolist()))} hold several live tokens"
         )
 
 
@@ -81,7 +82,8 @@ def check_copy_before_read(read_slots: Tensor, pending: Sequence[Tensor]) -> Non
         early = destinations[torch.isin(destinations, read_slots)]
         if early.numel():
             raise InvariantViolation(
-                f"copy before read: slots {sorted(early.tolist())} are read before their copy is done"
+                f"copy before read: slots {sorted(early.tolist())} are read before "
+                "their copy is done"
             )
 
 
@@ -97,7 +99,8 @@ def check_consistent_snapshot(planned: Sequence[int], current: Sequence[int]) ->
     """
     if tuple(planned) != tuple(current):
         raise InvariantViolation(
-            f"consistent snapshot: planned at versions {tuple(planned)}, committed at {tuple(current)}"
+            f"consistent snapshot: planned at versions {tuple(planned)}, "
+            f"committed at {tuple(current)}"
         )
 
 

@@ -40,7 +40,7 @@ def load_from_module(reference: str, name: str) -> type[Policy]:
         raise PolicyLoadError(f"its hook failed: {_describe(error)}") from error
     if policy is None:
         raise PolicyLoadError(
-            f"module {reference} needs a function vtoken_policy, marked @hookimpl, returning a class"
+            f"module {reference} needs a function vtoken_policy with @hookimpl that returns a class"
         )
     _check_class(policy)
     if policy.name != name:

@@ -9,8 +9,8 @@ tokens lets some blocks leave; survivors in leaving blocks drop into the holes o
     before  a x b c | d e x x | x f           moves: 9 -> 1
     after   a f b c | d e
 
-Planning is a pure function from a snapshot to a plan. Every size is known on the host, so shapes are
-static and the device is never waited for; short move lists are padded with self-moves.
+Planning is a pure function from a snapshot to a plan. Every size is known on the host, so shapes
+are static and the device is never waited for; short move lists are padded with self-moves.
 """
 
 from __future__ import annotations

@@ -32,31 +32,36 @@ class SequenceView(Protocol):
     Every tensor lives on the engine's device and has one entry per live token. A policy that says
     ``elementwise = True`` is handed many sequences at once, joined end to end: the same code works,
     because it never looks from one token to another.
-
-    Attributes:
-        token_ids: Positions in the text, int64 ``[num_live]``; 0 is the first token of the prompt.
-        age: Tokens computed after this one, int64 ``[num_live]``; 0 is the newest.
-        evictable: bool ``[num_live]``, False for tokens pinned as sinks or as recent.
-        num_live: Number of live tokens in the view.
-        num_computed_tokens: int64 ``[num_live]``, length of the text each token belongs to.
     """
 
-    token_ids: Tensor
-    age: Tensor
-    evictable: Tensor
-    num_live: int
-    num_computed_tokens: Tensor
+    @property
+    def token_ids(self) -> Tensor:
+        """Positions in the text, int64 ``[num_live]``; 0 is the first token of the prompt."""
+
+    @property
+    def age(self) -> Tensor:
+        """Tokens computed after this one, int64 ``[num_live]``; 0 is the newest."""
+
+    @property
+    def evictable(self) -> Tensor:
+        """False for tokens pinned as sinks or as recent, bool ``[num_live]``."""
+
+    @property
+    def num_live(self) -> int:
+        """Number of live tokens in the view."""
+
+    @property
+    def num_computed_tokens(self) -> Tensor:
+        """Length of the text each token belongs to, int64 ``[num_live]``."""
 
     def recent(self, count: int) -> Tensor:
         """Mask of the ``count`` last positions of the text, bool ``[num_live]``."""
-        ...
 
     def column(self, name: str) -> Tensor:
         """A per-token memory of the policy, float32 ``[num_live]``, zero for a new token.
 
         What is written into it in place follows its token from then on, wherever the token moves.
         """
-        ...
 
     def random(self) -> Tensor:
         """Uniform numbers in [0, 1), float32 ``[num_live]``.
@@ -64,7 +69,6 @@ class SequenceView(Protocol):
         A hash of the seed, the prompt, the eviction number and the token, so equal requests
         get equal numbers whatever else the server is doing.
         """
-        ...
 
 
 @dataclass

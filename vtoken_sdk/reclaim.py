@@ -19,7 +19,7 @@ class BudgetRule:
     Attributes:
         budget: Most live tokens of a sequence after its prompt (B).
         block_size: Tokens per block (S), also the distance of eviction points while generating.
-        prefill_interval: Distance of eviction points within the prompt (N); None for no such points.
+        prefill_interval: Distance of eviction points within the prompt (N); None for none.
     """
 
     budget: int

@@ -168,7 +168,7 @@ def _load(info: PolicyInfo) -> type[Policy]:
 def _announced() -> list[PolicyInfo]:
     """All entry points of the group, each plugin once, built-in ones first."""
     found: dict[tuple[str, str], PolicyInfo] = {}
-    for info in sorted(_entry_points(), key=lambda info: not info.builtin):
+    for info in sorted(_entry_points(), key=lambda info: (not info.builtin, info.distribution)):
         # The same plugin seen twice (a checkout beside its installed copy) is no conflict.
         found.setdefault((info.name, info.module), info)
     return list(found.values())
@@ -227,7 +227,7 @@ def _conflict(name: str, claims: list[PolicyInfo]) -> str:
         return f"policy {name!r} is announced by {owners}; using the built-in one"
     return (
         f"policy {name!r} is announced by {owners}, so neither is used; "
-        f"uninstall one, or name the other in {RESTRICT}"
+        f"uninstall one, or name only the other in {RESTRICT}"
     )
 
 

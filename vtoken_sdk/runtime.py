@@ -21,7 +21,6 @@ from vtoken_sdk.relocate import copy_kv, slots_of
 from vtoken_sdk.selection import choose_victims
 from vtoken_sdk.table import TokenTable
 from vtoken_sdk.tensors import ceil_div, upload
-from vtoken_sdk.view import Moment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
     from vtoken_sdk.policy import Policy
     from vtoken_sdk.relocate import KVLayout
+    from vtoken_sdk.view import Moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,8 @@ class VTokenRuntime:
             )
         if len(set(block_ids)) != len(block_ids) or len(block_ids) * self.block_size < live:
             raise TableError(
-                f"{len(set(block_ids))} distinct blocks of {self.block_size} cannot hold {live} tokens"
+                f"{len(set(block_ids))} distinct blocks of {self.block_size} cannot hold "
+                f"{live} tokens"
             )
         self.table.sync([self.table.row(req_id)], [total_len])
         self._blocks[req_id] = list(block_ids)

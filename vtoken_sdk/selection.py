@@ -8,7 +8,6 @@ import torch
 
 from vtoken_sdk.errors import PolicyError
 from vtoken_sdk.policy import ScoringPolicy
-from vtoken_sdk.tensors import upload
 from vtoken_sdk.view import LiveTokens
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ def lowest(scores: Tensor, view: LiveTokens, counts: Sequence[int]) -> Tensor:
     ordered = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long()
     key = ((ordered << 32) + view.token_ids).masked_fill_(~view.evictable, _NEVER)
     padded = torch.full((len(counts), max(view.lengths)), _NEVER, device=key.device)
-    padded[view.ragged.segment, view.ragged.index] = key
+    padded[view.ragged.segment, view.ragged.offset] = key
     return padded.topk(max(counts), dim=1, largest=False, sorted=True).indices
 
 

@@ -1,8 +1,8 @@
 """The token table: what is known about every live token, as columns.
 
 Facts are addressed by *(row of the sequence, dense index)*, never by slot: slots of a shared prefix
-belong to several sequences. ``token_id`` is the physical-to-logical half; every per-token memory of a
-policy is one more column. A cut moves columns with the same move list as the KV, so what is known
+belong to several sequences. ``token_id`` is the physical-to-logical half; every per-token memory
+of a policy is one more column. A cut moves columns with the same move list as the KV, so what is known
 about a token follows it by construction::
 
     block_table   [ 12 ][  5 ][ 20 ]          S = 4, n = 10
@@ -156,9 +156,9 @@ class TokenTable:
         if any(added):
             at = ragged(added, self.device)
             row = upload(rows, self.device)[at.segment]
-            index = upload(old, self.device)[at.segment] + at.index
+            index = upload(old, self.device)[at.segment] + at.offset
             first = upload([self._total[r] for r in rows], self.device)[at.segment]
-            self.token_id[row, index] = (first + at.index).int()
+            self.token_id[row, index] = (first + at.offset).int()
             for column in self.columns.values():
                 column[row, index] = 0.0
         for row_, count in zip(rows, added, strict=True):

@@ -30,11 +30,11 @@ class Ragged(NamedTuple):
 
     Attributes:
         segment: Which sequence each entry belongs to, int64 ``[sum(lengths)]``.
-        index: Its index within that sequence, int64 ``[sum(lengths)]``.
+        offset: Its index within that sequence, int64 ``[sum(lengths)]``.
     """
 
     segment: Tensor
-    index: Tensor
+    offset: Tensor
 
 
 def ragged(lengths: Sequence[int], device: torch.device) -> Ragged:

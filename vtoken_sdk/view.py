@@ -58,7 +58,7 @@ class LiveTokens:
     @cached_property
     def token_ids(self) -> Tensor:
         """Positions in the text, int64 ``[num_live]``."""
-        return self._table.token_id[self._row, self.ragged.index].long()
+        return self._table.token_id[self._row, self.ragged.offset].long()
 
     @cached_property
     def num_computed_tokens(self) -> Tensor:
@@ -82,13 +82,13 @@ class LiveTokens:
     def column(self, name: str) -> Tensor:
         """A per-token memory, float32 ``[num_live]``; in-place changes stay."""
         if name not in self._columns:
-            self._columns[name] = self._table.column(name)[self._row, self.ragged.index]
+            self._columns[name] = self._table.column(name)[self._row, self.ragged.offset]
         return self._columns[name]
 
     def write_back(self) -> None:
         """Store what the policy wrote into its columns."""
         for name, values in self._columns.items():
-            self._table.column(name)[self._row, self.ragged.index] = values
+            self._table.column(name)[self._row, self.ragged.offset] = values
 
     def random(self) -> Tensor:
         """Uniform numbers in [0, 1) by content, float32 ``[num_live]``."""

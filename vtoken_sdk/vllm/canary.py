@@ -46,7 +46,9 @@ def check_runner(runner: Any, mixin: type, seams: tuple[str, ...]) -> None:
     """
     for seam in seams:
         if getattr(type(runner), seam) is not getattr(mixin, seam):
-            raise UnsupportedError(f"the model runner's {seam}() is not vToken's; hooks are inactive")
+            raise UnsupportedError(
+                f"the model runner's {seam}() is not vToken's; hooks are inactive"
+            )
 
 
 def check_layout(layout: KVLayout, caches: list[torch.Tensor]) -> None:

@@ -1,7 +1,7 @@
 """What is served and what is refused: versions, options, models.
 
 An option that was never shown to be right is refused: a wrong answer is worse than none. Refusals
-are raised where the user is, before an engine starts; the engine checks once more what only it knows.
+are raised where the user is, before an engine starts; the engine checks again what only it knows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SERVED_VERSIONS = ("0.32", "0.33")
 
-SEAMS = {
+SEAMS: dict[str, dict[str, tuple[str, ...]]] = {
     "vllm.v1.core.sched.scheduler:Scheduler": {
         "schedule": (),
         "_reserve_prefill_lookahead": ("request", "num_computed_tokens", "num_new_tokens"),
@@ -67,7 +67,8 @@ REFUSALS = (
     ),
     Refusal(
         "speculative decoding",
-        "drafts are written at positions of the text, not at dense indices; drop speculative_config",
+        "drafts are written at positions of the text, not at dense indices; "
+        "drop speculative_config",
         lambda c: c.speculative_config is not None,
     ),
     Refusal(

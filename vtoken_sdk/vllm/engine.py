@@ -122,7 +122,7 @@ def _vllm_config(arguments: dict[str, Any]) -> Any:
 
 
 def _check_pool(vllm_config: Any) -> None:
-    """vLLM keeps one block for itself and wants room for one request of full length."""
+    """One block belongs to vLLM itself, and it wants room for one request of full length."""
     blocks = vllm_config.cache_config.num_gpu_blocks_override
     if blocks is None:
         return
@@ -131,7 +131,6 @@ def _check_pool(vllm_config: Any) -> None:
     if blocks < least:
         raise ConfigError(
             f"{blocks} blocks of {size} tokens cannot hold one request of max_model_len {length}: "
-            f"use at least {least} blocks, or a max_model_len of at most {max((blocks - 1) * size, 0)}"
+            f"use at least {least} blocks, or a max_model_len of at most "
+            f"{max((blocks - 1) * size, 0)}"
         )
-
-

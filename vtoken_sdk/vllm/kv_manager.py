@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from vtoken_sdk.vllm.directive import HeldBlocks
 
 
-class DenseManager(FullAttentionManager):  # type: ignore[misc]
+class DenseManager(FullAttentionManager):
     """vLLM's manager for full attention, over dense vectors.
 
     An existing manager becomes one by :func:`adopt`, because vLLM builds it.
@@ -48,7 +48,7 @@ class DenseManager(FullAttentionManager):  # type: ignore[misc]
         self.let_go(request_id, leaving)
         return len(leaving)
 
-    def let_go(self, request_id: str, leaving: list[KVCacheBlock]) -> None:
+    def let_go(self, request_id: str, leaving: list[KVCacheBlock]) -> None:  # noqa: ARG002
         """Return blocks to the pool, the last one first, as vLLM does."""
         self.block_pool.free_blocks(reversed(leaving))
 

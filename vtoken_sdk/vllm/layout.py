@@ -64,8 +64,8 @@ def stack_layers(caches: Sequence[Tensor]) -> list[Tensor]:
 def probe_cpu_offsets(cache: Tensor, isa: str) -> Tensor:
     """Ask the CPU backend where it puts each element of a slot within a block.
 
-    Known numbers are written through the backend's own operator into a scratch block. They are split
-    into digits that every dtype holds exactly.
+    Known numbers are written through the backend's own operator into a scratch block. They are
+    split into digits that every dtype holds exactly.
 
     Args:
         cache: A layer's cache, ``[num_blocks, kv_heads, S, 2 * head_size]``.

@@ -24,8 +24,13 @@ if TYPE_CHECKING:
 
     from vtoken_sdk.relocate import KVLayout
 
+if TYPE_CHECKING:
+    _Base = Any  # mixed into classes of vLLM, which are untyped
+else:
+    _Base = object
 
-class CutRunner:
+
+class CutRunner(_Base):
     """Mixed into a model runner of vLLM; the subclasses know where it keeps block tables.
 
     Attributes:
@@ -36,12 +41,11 @@ class CutRunner:
 
     def start_vtoken(self, config: VTokenConfig, block_size: int, is_driver: bool) -> None:
         """Set up, once the KV cache exists."""
-        runner: Any = self
         self.config = config
         self.directive = StepDirective()
-        self.layout: KVLayout = find_layout(runner)
+        self.layout: KVLayout = find_layout(self)
         policy = make_policy(config.policy, config.policy_args) if config.evicts else None
-        self.runtime = VTokenRuntime(policy, block_size, runner.device)
+        self.runtime = VTokenRuntime(policy, block_size, self.device)
         self.trace = EvictionTrace(config.trace) if config.trace and is_driver else None
         self._report: StepReport | None = None
 
@@ -53,7 +57,9 @@ class CutRunner:
         self._report = None
         if not cuts:
             return
-        result = self.runtime.cut([_sequence(cut) for cut in cuts], self.cut_tables(cuts), self.layout)
+        result = self.runtime.cut(
+            [_sequence(cut) for cut in cuts], self.cut_tables(cuts), self.layout
+        )
         for cut, freed in zip(cuts, result.plan.freed_blocks, strict=True):
             self.shorten_row(cut.req_id, freed)
         held: tuple[HeldBlocks, ...] = ()
@@ -95,7 +101,7 @@ class CutRunner:
         return _attach(output, report)
 
 
-class _ReportingOutput(AsyncModelRunnerOutput):  # type: ignore[misc]
+class _ReportingOutput(AsyncModelRunnerOutput):
     """An output still on the device, with a report that is already here."""
 
     def __init__(self, output: AsyncModelRunnerOutput, report: StepReport) -> None:

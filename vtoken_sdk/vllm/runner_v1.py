@@ -22,18 +22,16 @@ class V1Runner(CutRunner):
 
     def _update_states(self, scheduler_output: Any) -> Any:
         """Cuts come first: before zeroing, block copies and new rows."""
-        runner: Any = self
         self.forget(scheduler_output.finished_req_ids)
         self.forget(scheduler_output.preempted_req_ids or ())
         self.forget(scheduler_output.scheduled_cached_reqs.resumed_req_ids)
         self.apply_cuts()
-        return super()._update_states(scheduler_output)  # type: ignore[misc]
+        return super()._update_states(scheduler_output)
 
     def _prepare_inputs(self, scheduler_output: Any, num_scheduled_tokens: np.ndarray) -> Any:
         """Attention sees dense lengths and slots; RoPE and sampling keep logical ones."""
-        result = super()._prepare_inputs(scheduler_output, num_scheduled_tokens)  # type: ignore[misc]
-        runner: Any = self
-        removed = self.removed_of(runner.input_batch.req_ids)
+        result = super()._prepare_inputs(scheduler_output, num_scheduled_tokens)
+        removed = self.removed_of(self.input_batch.req_ids)
         if removed is not None:
             gone = np.array(removed, dtype=np.int32)
             self.shorten_lengths(gone)
@@ -45,30 +43,26 @@ class V1Runner(CutRunner):
 
         The host's copy had to be logical until here: it decides which samples are discarded.
         """
-        runner: Any = self
         host = torch.from_numpy(removed)
-        runner.seq_lens[: len(host)] -= self._to_device(host)
-        runner.optimistic_seq_lens_cpu[: len(host)] -= host
+        self.seq_lens[: len(host)] -= self._to_device(host)
+        self.optimistic_seq_lens_cpu[: len(host)] -= host
 
     def shift_slot_mapping(self, removed: np.ndarray, num_scheduled_tokens: np.ndarray) -> None:
         """Compute the slots again, from dense indices instead of positions in the text."""
-        runner: Any = self
         shift = torch.from_numpy(np.repeat(removed, num_scheduled_tokens).astype(np.int64))
-        indices = runner.positions[: len(shift)] - self._to_device(shift)
-        runner.input_batch.block_table.compute_slot_mapping(
-            len(removed), runner.query_start_loc.gpu[: len(removed) + 1], indices
+        indices = self.positions[: len(shift)] - self._to_device(shift)
+        self.input_batch.block_table.compute_slot_mapping(
+            len(removed), self.query_start_loc.gpu[: len(removed) + 1], indices
         )
 
     def _to_device(self, host: Tensor) -> Tensor:
-        runner: Any = self
-        if runner.device.type == "cpu":
+        if self.device.type == "cpu":
             return host
-        return host.pin_memory().to(runner.device, non_blocking=True)
+        return host.pin_memory().to(self.device, non_blocking=True)
 
     def cut_tables(self, cuts: Sequence[Cut]) -> Tensor:
         """Block ids of the sequences before their cut, int64 ``[R, blocks]``."""
-        runner: Any = self
-        rows = [runner.requests[cut.req_id].block_ids[0] for cut in cuts]
+        rows = [self.requests[cut.req_id].block_ids[0] for cut in cuts]
         tables = np.zeros((len(rows), max(map(len, rows))), dtype=np.int64)
         for table, row in zip(tables, rows, strict=True):
             table[: len(row)] = row
@@ -78,11 +72,10 @@ class V1Runner(CutRunner):
         """Shorten vLLM's two records of a block table: the request's and the batch's."""
         if not freed_blocks:
             return
-        runner: Any = self
-        del runner.requests[req_id].block_ids[0][-freed_blocks:]
-        row = runner.input_batch.req_id_to_index.get(req_id)
+        del self.requests[req_id].block_ids[0][-freed_blocks:]
+        row = self.input_batch.req_id_to_index.get(req_id)
         if row is not None:
-            table = runner.input_batch.block_table[0]
+            table = self.input_batch.block_table[0]
             held = int(table.num_blocks_per_row[row])
             table.num_blocks_per_row[row] = held - freed_blocks
             table.block_table.np[row, held - freed_blocks : held] = 0

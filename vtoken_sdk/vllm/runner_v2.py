@@ -27,20 +27,20 @@ class V2Runner(CutRunner):
         self.forget(scheduler_output.finished_req_ids)
         self.forget(scheduler_output.preempted_req_ids or ())
         self.apply_cuts()
-        super().update_requests(scheduler_output)  # type: ignore[misc]
+        super().update_requests(scheduler_output)
 
     def prepare_attn(self, input_batch: Any) -> Any:
         """Attention sees dense lengths and slots; positions for RoPE stay as they are."""
         removed = self.removed_of(input_batch.req_ids)
         if removed is None:
-            return super().prepare_attn(input_batch)  # type: ignore[misc]
+            return super().prepare_attn(input_batch)
         gone = upload(removed, self.runtime.device)
         self._shift_lengths(input_batch, -gone)
         self._shortened = (input_batch, gone)
         positions = input_batch.positions
         input_batch.positions = self.dense_indices(input_batch, removed)
         try:
-            return super().prepare_attn(input_batch)  # type: ignore[misc]
+            return super().prepare_attn(input_batch)
         finally:
             input_batch.positions = positions
 
@@ -55,7 +55,7 @@ class V2Runner(CutRunner):
     def execute_model(self, *args: Any, **kwargs: Any) -> Any:
         """Sampling compares lengths with the prompt's, so it gets logical ones back."""
         try:
-            return super().execute_model(*args, **kwargs)  # type: ignore[misc]
+            return super().execute_model(*args, **kwargs)
         finally:
             if self._shortened:
                 self._shift_lengths(*self._shortened)
@@ -69,14 +69,12 @@ class V2Runner(CutRunner):
 
     def cut_tables(self, cuts: Sequence[Cut]) -> Tensor:
         """Block ids of the sequences before their cut, int64 ``[R, blocks]``."""
-        runner: Any = self
-        rows = [runner.req_states.req_id_to_index[cut.req_id] for cut in cuts]
-        width = int(runner.block_tables.num_blocks.np[0, rows].max())
-        table: Tensor = runner.block_tables.block_tables[0].gpu
+        rows = [self.req_states.req_id_to_index[cut.req_id] for cut in cuts]
+        width = int(self.block_tables.num_blocks.np[0, rows].max())
+        table: Tensor = self.block_tables.block_tables[0].gpu
         return table[upload(rows, self.runtime.device), :width].long()
 
     def shorten_row(self, req_id: str, freed_blocks: int) -> None:
         """Lower the row's block count; new blocks are appended behind it."""
-        runner: Any = self
-        row = runner.req_states.req_id_to_index[req_id]
-        runner.block_tables.num_blocks.np[0, row] -= freed_blocks
+        row = self.req_states.req_id_to_index[req_id]
+        self.block_tables.num_blocks.np[0, row] -= freed_blocks

@@ -1,7 +1,7 @@
 """The scheduler half: how many tokens leave, when, and which blocks go back.
 
-Cuts are planned at the head of ``schedule()``, before vLLM looks at the pool, so their blocks can be
-handed out in the same call. The workers carry them out at the start of that step.
+Cuts are planned at the head of ``schedule()``, before vLLM looks at the pool, so their blocks can
+be handed out in the same call. The workers carry them out at the start of that step.
 """
 
 from __future__ import annotations
@@ -26,8 +26,13 @@ if TYPE_CHECKING:
     from vllm.v1.core.sched.output import SchedulerOutput
     from vllm.v1.request import Request
 
+if TYPE_CHECKING:
+    _Base = Any  # mixed into classes of vLLM, which are untyped
+else:
+    _Base = object
 
-class VTokenMixin:
+
+class VTokenMixin(_Base):
     """Adds cuts to one of vLLM's schedulers."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -54,7 +59,7 @@ class VTokenMixin:
                 self.dense.release(report)
             self._reports.clear()
         cuts = self._plan_cuts() if self.rule else []
-        output = super().schedule(*args, **kwargs)  # type: ignore[misc]
+        output = super().schedule(*args, **kwargs)
         output.vtoken = self._directive(cuts, output)
         return output
 
@@ -65,7 +70,7 @@ class VTokenMixin:
         if self.rule:
             point = self.rule.next_point(request.num_prompt_tokens, num_computed_tokens)
             num_new_tokens = min(num_new_tokens, point - num_computed_tokens)
-        clipped: int = super()._reserve_prefill_lookahead(  # type: ignore[misc]
+        clipped: int = super()._reserve_prefill_lookahead(
             request, num_computed_tokens, num_new_tokens
         )
         return clipped
@@ -82,13 +87,13 @@ class VTokenMixin:
             )
         if report:
             self._reports.extend(report.held)
-        return super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
+        return super().update_from_output(scheduler_output, model_runner_output)
 
     def _free_request_blocks(self, request: Request) -> None:
         """Finished, aborted or preempted: the next life starts from nothing."""
         self._keys.pop(request.request_id, None)
         self._numbers.pop(request.request_id, None)
-        super()._free_request_blocks(request)  # type: ignore[misc]
+        super()._free_request_blocks(request)
 
     # -- cuts ---------------------------------------------------------------------------------
 
@@ -128,11 +133,11 @@ class VTokenMixin:
         )
 
 
-class VTokenScheduler(VTokenMixin, Scheduler):  # type: ignore[misc]
+class VTokenScheduler(VTokenMixin, Scheduler):
     """vLLM's scheduler with cuts."""
 
 
-class VTokenAsyncScheduler(VTokenMixin, AsyncScheduler):  # type: ignore[misc]
+class VTokenAsyncScheduler(VTokenMixin, AsyncScheduler):
     """vLLM's scheduler for overlapped steps, with cuts."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vllm.v1.worker.cpu_worker import CPUWorker
 from vllm.v1.worker.gpu_worker import Worker
@@ -19,44 +19,47 @@ _SEAMS = {
     V2Runner: ("update_requests", "prepare_attn", "execute_model"),
 }
 
+if TYPE_CHECKING:
+    _Base = Any  # mixed into classes of vLLM, which are untyped
+else:
+    _Base = object
 
-class WorkerMixin:
+
+class WorkerMixin(_Base):
     """Adds cuts to one of vLLM's workers."""
 
     def adopt_runner(self) -> None:
         """Put our methods before those of the runner vLLM built."""
-        worker: Any = self
-        runner = worker.model_runner
-        mixin = V2Runner if worker.use_v2_model_runner else V1Runner
+        runner = self.model_runner
+        mixin = V2Runner if self.use_v2_model_runner else V1Runner
         own = type(runner)
         runner.__class__ = type(f"VToken{own.__name__}", (mixin, own), {"__module__": __name__})
         check_runner(runner, mixin, _SEAMS[mixin])
 
     def initialize_from_config(self, kv_cache_config: Any) -> None:
         """Once the cache exists, find its layout and try it."""
-        worker: Any = self
         check_kv_groups(kv_cache_config)
-        super().initialize_from_config(kv_cache_config)  # type: ignore[misc]
-        config = read_config(worker.vllm_config.additional_config)
+        super().initialize_from_config(kv_cache_config)
+        config = read_config(self.vllm_config.additional_config)
         assert config is not None
         (group,) = kv_cache_config.kv_cache_groups
-        runner = worker.model_runner
-        runner.start_vtoken(config, group.kv_cache_spec.block_size, worker.rank == 0)
+        runner = self.model_runner
+        runner.start_vtoken(config, group.kv_cache_spec.block_size, self.rank == 0)
         check_layout(runner.layout, runner.kv_caches)
 
     def execute_model(self, scheduler_output: Any) -> Any:
         """Hand the scheduler's directive to the runner; warm-up steps have none."""
-        runner: Any = self.model_runner  # type: ignore[attr-defined]
+        runner: Any = self.model_runner
         runner.directive = getattr(scheduler_output, "vtoken", None) or StepDirective()
-        return runner.with_report(super().execute_model(scheduler_output))  # type: ignore[misc]
+        return runner.with_report(super().execute_model(scheduler_output))
 
     def sample_tokens(self, grammar_output: Any) -> Any:
         """Send the report along with the sampled tokens."""
-        runner: Any = self.model_runner  # type: ignore[attr-defined]
-        return runner.with_report(super().sample_tokens(grammar_output))  # type: ignore[misc]
+        runner: Any = self.model_runner
+        return runner.with_report(super().sample_tokens(grammar_output))
 
 
-class VTokenWorker(WorkerMixin, Worker):  # type: ignore[misc]
+class VTokenWorker(WorkerMixin, Worker):
     """vLLM's GPU worker with cuts."""
 
     def _make_model_runner(self) -> Any:
@@ -65,7 +68,7 @@ class VTokenWorker(WorkerMixin, Worker):  # type: ignore[misc]
         return self.model_runner
 
 
-class VTokenCPUWorker(WorkerMixin, CPUWorker):  # type: ignore[misc]
+class VTokenCPUWorker(WorkerMixin, CPUWorker):
     """vLLM's CPU worker with cuts."""
 
     def init_device(self) -> None:
