@@ -88,6 +88,8 @@ class Reference:
         import torch
         from transformers import AutoModelForCausalLM
 
+        # With more, threads that wait for each other collapse when another process wants a core.
+        torch.set_num_threads(1)
         self.model = AutoModelForCausalLM.from_pretrained(
             str(folder), dtype=torch.float32, attn_implementation="eager"
         ).eval()

@@ -13,8 +13,9 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tests.eviction_rules import Cut, Rules, load_trace
 from tests.tiny_model import VOCAB_SIZE
@@ -22,6 +23,12 @@ from tests.tiny_model import VOCAB_SIZE
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = 32
 """The smallest block vLLM's CPU attention takes."""
+
+
+class Models(Protocol):
+    """Folders of models by name."""
+
+    def __getitem__(self, name: str, /) -> Path: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +54,17 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """The settings of one engine and the workloads it runs, one after the other."""
+    """The settings of one engine and the workloads it runs, one after the other.
+
+    Attributes:
+        chunk: Most tokens computed in one step, over all requests.
+        blocks: Blocks in the pool; vLLM keeps one of them for itself.
+        fault: Name of a seeded fault (``faults.py``).
+        runner: ``v1`` or ``v2``, vLLM's model runner.
+        in_process: Whether the engine core runs inside the driver, where it can be measured; else it
+            has the processes vLLM gives it by default.
+        workloads: Requests served together, by name.
+    """
 
     policy: str = "random"
     budget: int = 64
@@ -59,7 +76,14 @@ class Engine:
     max_num_seqs: int = 16
     fault: str | None = None
     model: str = "tiny"
+    runner: str = "v1"
+    in_process: bool = True
     workloads: dict[str, tuple[Request, ...]] = field(default_factory=dict)
+
+    @property
+    def process(self) -> tuple[str, bool]:
+        """Engines for which this is equal can take turns in one process."""
+        return self.runner, self.in_process
 
     @property
     def rules(self) -> Rules:
@@ -69,7 +93,7 @@ class Engine:
             self.budget, BLOCK, self.max_model_len, self.prefill_interval, sinks=4, recent=recent
         )
 
-    def job(self, models: dict[str, Path], trace: Path) -> dict[str, Any]:
+    def job(self, models: Models, trace: Path) -> dict[str, Any]:
         """The engine as JSON."""
         args = {
             "model": str(models[self.model]),
@@ -104,6 +128,7 @@ class Result:
         steps: One record per step (``meter.Meter``); empty where the engine has its own process.
         free: Free blocks before the workload and after it.
         leftovers: Places that still remember its requests.
+        aborted: Requests that were aborted.
     """
 
     outputs: dict[str, list[int]]
@@ -111,33 +136,30 @@ class Result:
     steps: list[dict[str, Any]]
     free: tuple[int, int] | None
     leftovers: list[str]
+    aborted: list[str]
 
     @property
     def preemptions(self) -> int:
-        """How often a request was preempted."""
-        return sum(len(step["preempted"]) for step in self.steps)
+        """How often a request was preempted; without steps, what the trace shows of it."""
+        if self.steps:
+            return sum(len(step["preempted"]) for step in self.steps)
+        return sum(max((cut.life for cut in cuts), default=0) for cuts in self.cuts.values())
 
 
 def run(
-    engines: dict[str, Engine],
-    models: dict[str, Path],
-    folder: Path,
-    *,
-    runner: str = "v1",
-    in_process: bool = True,
+    engines: dict[str, Engine], models: Models, folder: Path
 ) -> dict[str, dict[str, Result] | str]:
     """Run engines one after the other in a new process.
 
     Args:
-        engines: The engines by name.
+        engines: The engines by name; all on one model runner, all in or all out of the process.
         models: Folders of the models engines ask for.
         folder: Where job, traces and results go.
-        runner: ``v1`` or ``v2``, vLLM's model runner.
-        in_process: Whether vLLM's engine core runs inside the driver, where it can be measured.
 
     Returns:
         Per engine the result of each workload, or the text of what went wrong.
     """
+    ((runner, in_process),) = {engine.process for engine in engines.values()}
     jobs = []
     for name, engine in engines.items():
         job = engine.job(models, folder / f"{name}.trace.jsonl")
@@ -184,31 +206,54 @@ def _read(folder: Path, name: str, log: str) -> dict[str, Result] | str:
             steps=told.get("steps", []),
             free=tuple(told["free"]) if "free" in told else None,
             leftovers=told.get("leftovers", []),
+            aborted=told["aborted"],
         )
         for workload, told in result["workloads"].items()
     }
 
 
 def random_requests(
-    tag: str, lengths: Sequence[int], max_tokens: Sequence[int] | int, *, seed: int = 1, stagger=0
+    tag: str, lengths: Sequence[int], max_tokens: Sequence[int] | int, *, seed: int = 1
 ) -> tuple[Request, ...]:
-    """Requests of random token ids for the tiny model.
+    """Requests of random token ids, for the tiny model.
 
     Args:
         tag: Ids are ``tag.0``, ``tag.1`` ...
         lengths: Tokens of each prompt.
         max_tokens: Tokens to generate, for all or for each.
-        seed: Seed of the prompts; the same prompts for the same seed and lengths.
-        stagger: Steps between one arrival and the next.
+        seed: Equal seeds and lengths give equal prompts.
     """
     rng = random.Random(seed)
-    counts = [max_tokens] * len(lengths) if isinstance(max_tokens, int) else max_tokens
+    prompts = [[rng.randrange(10, VOCAB_SIZE) for _ in range(length)] for length in lengths]
+    return _requests(tag, prompts, max_tokens)
+
+
+def text_requests(
+    tag: str, lengths: Sequence[int], max_tokens: Sequence[int] | int
+) -> tuple[Request, ...]:
+    """Requests of English text, for SmolLM2; each prompt starts elsewhere in the text."""
+    tokens = text_tokens()
+    starts = [i * 150 for i in range(len(lengths))]
+    prompts = [tokens[start : start + n] for start, n in zip(starts, lengths, strict=True)]
+    return _requests(tag, prompts, max_tokens)
+
+
+@cache
+def text_tokens() -> list[int]:
+    """The first chapter of Moby-Dick in token ids of SmolLM2."""
+    from transformers import AutoTokenizer
+
+    from vtoken_sdk.models import prepare_small_model
+
+    text = Path(__file__).with_name("moby_dick.txt").read_text(encoding="utf-8")
+    return AutoTokenizer.from_pretrained(prepare_small_model()).encode(text)
+
+
+def _requests(
+    tag: str, prompts: Sequence[Sequence[int]], max_tokens: Sequence[int] | int
+) -> tuple[Request, ...]:
+    counts = [max_tokens] * len(prompts) if isinstance(max_tokens, int) else max_tokens
     return tuple(
-        Request(
-            f"{tag}.{i}",
-            tuple(rng.randrange(10, VOCAB_SIZE) for _ in range(length)),
-            count,
-            after=i * stagger,
-        )
-        for i, (length, count) in enumerate(zip(lengths, counts, strict=True))
+        Request(f"{tag}.{i}", tuple(prompt), count)
+        for i, (prompt, count) in enumerate(zip(prompts, counts, strict=True))
     )
