@@ -67,25 +67,20 @@ def clean_up() -> None:
 
 
 def run_workload(engine: Any, workload: dict[str, Any], meter: Any) -> dict[str, Any]:
-    """Feed requests to the engine and step it until all have ended.
-
-    A request may come ``after`` so many steps, and may be aborted: ``abort_at`` is a number of
-    computed tokens, and the abort comes right before the step that would go on from there.
-    """
+    """Feed requests to the engine and step it until all have ended."""
     outputs: dict[str, list[int]] = {}
     aborted: list[str] = []
-    waiting = sorted(workload["requests"], key=lambda request: request.get("after", 0))
-    aborts = {r["id"]: r["abort_at"] for r in waiting if "abort_at" in r}
+    waiting = sorted(workload["requests"], key=lambda request: request["after"])
     first_step = len(meter.steps) if meter else 0
     free_at_start = meter.free if meter else None
     step = 0
     while waiting or engine.has_unfinished_requests():
-        while waiting and (waiting[0].get("after", 0) <= step or not _busy(engine)):
+        while waiting and (waiting[0]["after"] <= step or not engine.has_unfinished_requests()):
             add(engine, waiting.pop(0))
-        for request in [r for r, at in aborts.items() if meter.computed(r) == at]:
-            engine.abort_request([request])
-            aborted.append(request)
-            del aborts[request]
+        for request in workload["requests"]:
+            if due_for_abort(request, meter):
+                engine.abort_request([request["id"]])
+                aborted.append(request["id"])
         for result in engine.step():
             outputs[result.request_id] = list(result.outputs[0].token_ids)
         step += 1
@@ -98,8 +93,11 @@ def run_workload(engine: Any, workload: dict[str, Any], meter: Any) -> dict[str,
     return result
 
 
-def _busy(engine: Any) -> bool:
-    return bool(engine.has_unfinished_requests())
+def due_for_abort(request: dict[str, Any], meter: Any) -> bool:
+    """Whether a request has come to where the workload wants it aborted."""
+    if request["abort_preempted"]:
+        return bool(meter.is_preempted(request["id"]))
+    return request["abort_at"] is not None and meter.computed(request["id"]) == request["abort_at"]
 
 
 def add(engine: Any, request: dict[str, Any]) -> None:

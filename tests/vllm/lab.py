@@ -12,7 +12,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -33,23 +33,24 @@ class Models(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request; ``after`` and ``abort_at`` as in ``drive.run_workload``."""
+    """One request.
+
+    Attributes:
+        after: Steps the workload has run before it arrives.
+        abort_at: Abort it right before the step that goes on from so many computed tokens.
+        abort_preempted: Abort it once it is preempted.
+    """
 
     id: str
     prompt: tuple[int, ...]
     max_tokens: int
     after: int = 0
     abort_at: int | None = None
+    abort_preempted: bool = False
 
     def job(self) -> dict[str, Any]:
         """The request as JSON."""
-        job: dict[str, Any] = {
-            "id": self.id,
-            "prompt": list(self.prompt),
-            "max_tokens": self.max_tokens,
-            "after": self.after,
-        }
-        return job if self.abort_at is None else job | {"abort_at": self.abort_at}
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

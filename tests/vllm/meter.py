@@ -46,16 +46,22 @@ class Meter:
         """Blocks on the pool's free list."""
         return self.pool.get_num_free_blocks()
 
-    def running(self) -> list[str]:
-        """External ids of running requests, oldest first."""
-        return [external(request.request_id) for request in self.scheduler.running]
+    def find(self, request: str) -> Any:
+        """The scheduler's record of a request that has not ended, or None."""
+        for request_id, state in self.scheduler.requests.items():
+            if external(request_id) == request:
+                return state
+        return None
 
     def computed(self, request: str) -> int:
         """Tokens computed of a request, -1 if the scheduler does not know it."""
-        for request_id, state in self.scheduler.requests.items():
-            if external(request_id) == request:
-                return state.num_computed_tokens
-        return -1
+        state = self.find(request)
+        return -1 if state is None else state.num_computed_tokens
+
+    def is_preempted(self, request: str) -> bool:
+        """Whether a request had to give up its blocks and waits."""
+        state = self.find(request)
+        return state is not None and state.status.name == "PREEMPTED"
 
     def blocks(self, request_id: str) -> list[Any]:
         """Blocks a request keeps from others: those of its table and those parked."""
