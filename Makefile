@@ -45,7 +45,7 @@ demo: setup ## Run the example prompts in a pool too small for stock vLLM
 	@$(PY) -m vtoken_sdk.bench.demo
 
 check: $(VENV)/.installed ## Fast tests, without vLLM
-	@$(PY) -m pytest -m 'not vllm' --ignore=tests/vllm
+	@$(PY) -m pytest -m 'not slow' --ignore=tests/vllm
 
 # The hooks of .pre-commit-config.yaml are the linters, so they run once. pre-commit needs a git
 # repository; without one (an unpacked archive) the same linters run on their own.

@@ -27,6 +27,11 @@ class StreamingLLM(ScoringPolicy):
         """The position in the text: the oldest token behind the sinks leaves first."""
         return seq.token_ids.float()
 
+    def leaving_blocks(self, num_blocks: int, num_leaving: int, block_size: int) -> range:
+        """The blocks behind the sinks: they hold the oldest tokens, so little has to move."""
+        first = min(-(-self.sinks // block_size), num_blocks - num_leaving)
+        return range(first, first + num_leaving)
+
 
 @hookimpl
 def vtoken_policy() -> type[StreamingLLM]:

@@ -32,7 +32,7 @@ def call(*command: str | Path, cwd: Path | None = None) -> str:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the checkout, so that building leaves nothing in it; with a template of each kind."""
+    """A copy of the checkout, so that building leaves nothing in it, with a template added."""
     copy = tmp_path_factory.mktemp("source") / "vtoken"
     ignored = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "tests")
     shutil.copytree(ROOT, copy, ignore=ignored)
@@ -61,7 +61,7 @@ def installed(
     site = Path(
         call(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
     )
-    # Our packages by path only: the .pth files in there, an editable vToken's among them, stay unread.
+    # As a path only: the .pth files in there, an editable vToken's among them, stay unread.
     (site / "borrowed.pth").write_text(sysconfig.get_path("purelib"))
     what = ["--editable", source] if request.param == "editable" else [_wheel(request)]
     quick = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--ignore-installed"]

@@ -36,7 +36,7 @@ def load_from_module(reference: str, name: str) -> type[Policy]:
         manager.register(module, name=name)
         manager.check_pending()
         policy = manager.hook.vtoken_policy()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PolicyLoadError(f"its hook failed: {_describe(error)}") from error
     if policy is None:
         raise PolicyLoadError(

@@ -11,6 +11,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
 
 API_VERSION = 1
@@ -53,6 +55,34 @@ class SequenceView(Protocol):
     @property
     def num_computed_tokens(self) -> Tensor:
         """Length of the text each token belongs to, int64 ``[num_live]``."""
+
+    @property
+    def attention(self) -> Tensor:
+        """What the live tokens received since the last eviction point (``Signal.ATTENTION``).
+
+        ``softmax(q k^T * scale)`` over the live tokens, mean over heads and scored layers. Without
+        a window: float32 ``[num_live]``, summed over the queries. With ``attention_window() == w``:
+        float32 ``[w, num_live]``, one row per query, the newest last; rows of zeros where there
+        were fewer than w queries.
+        """
+
+    @property
+    def query_count(self) -> Tensor:
+        """Queries since the last eviction point that could see the token, int64 ``[num_live]``."""
+
+    def keys(self, layer: int) -> Tensor:
+        """Keys as they lie in the cache, rotated (``Signal.KEYS``).
+
+        Args:
+            layer: Index of the layer, 0 is the first.
+
+        Returns:
+            ``[num_live, kv_heads, head_size]`` in the cache's dtype.
+        """
+
+    @property
+    def num_layers(self) -> int:
+        """Layers whose keys can be asked for."""
 
     def recent(self, count: int) -> Tensor:
         """Mask of the ``count`` last positions of the text, bool ``[num_live]``."""
@@ -100,8 +130,37 @@ class Policy:
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 raise ValueError(f"{field} must be a whole number of tokens >= 0, got {value!r}")
 
+    def attention_window(self) -> int | None:
+        """Last queries that ``Signal.ATTENTION`` covers; None for all of them, summed."""
+        return None
+
+    def scored_layers(self, num_layers: int) -> Sequence[int]:
+        """The layers ``Signal.ATTENTION`` is computed for; each one costs time at every step."""
+        return range(num_layers)
+
     def observe(self, seq: SequenceView) -> None:
         """Take notes into columns; called once per eviction point, before a choice is asked for."""
+
+    def leaving_blocks(
+        self,
+        num_blocks: int,  # noqa: ARG002
+        num_leaving: int,  # noqa: ARG002
+        block_size: int,  # noqa: ARG002
+    ) -> Sequence[int] | None:
+        """Hint which blocks should leave at a cut, so that fewer tokens have to move.
+
+        Called on the host, before the victims are known. It decides about speed only, never about
+        which tokens die.
+
+        Args:
+            num_blocks: Blocks of the sequence.
+            num_leaving: How many of them leave.
+            block_size: Tokens per block.
+
+        Returns:
+            ``num_leaving`` distinct positions in the block table, or None for the last ones.
+        """
+        return None
 
     def select(self, seq: SequenceView, count: int) -> Tensor:
         """Choose the tokens to evict.

@@ -57,6 +57,31 @@ def choose_victims(
     return _selected(policy, table, rows, moments, counts)
 
 
+def proper_hint(
+    policy: Policy, num_blocks: int, num_leaving: int, block_size: int
+) -> tuple[int, ...] | None:
+    """The policy's hint which blocks leave, checked.
+
+    Raises:
+        PolicyError: If it raises or does not name ``num_leaving`` distinct blocks of the table.
+    """
+    if num_leaving == 0:
+        return None
+    try:
+        hint = policy.leaving_blocks(num_blocks, num_leaving, block_size)
+        leave = None if hint is None else tuple(sorted({int(block) for block in hint}))
+    except Exception as error:  # whatever a third party's code does
+        raise PolicyError(f"policy {policy.name!r}: leaving_blocks() raised {error!r}") from error
+    if leave is None:
+        return None
+    if len(leave) != num_leaving or not 0 <= leave[0] <= leave[-1] < num_blocks:
+        raise PolicyError(
+            f"policy {policy.name!r}: leaving_blocks() returned {hint!r}, but should name "
+            f"{num_leaving} distinct blocks of {num_blocks}; the last ones leave instead"
+        )
+    return leave
+
+
 def lowest(scores: Tensor, view: LiveTokens, counts: Sequence[int]) -> Tensor:
     """The lowest scores of each sequence, older tokens first on ties, whatever their order.
 

@@ -2,8 +2,8 @@
 
 Facts are addressed by *(row of the sequence, dense index)*, never by slot: slots of a shared prefix
 belong to several sequences. ``token_id`` is the physical-to-logical half; every per-token memory
-of a policy is one more column. A cut moves columns with the same move list as the KV, so what is known
-about a token follows it by construction::
+of a policy is one more column. A cut moves columns with the same move list as the KV, so
+what is known about a token follows it by construction::
 
     block_table   [ 12 ][  5 ][ 20 ]          S = 4, n = 10
     index          0 1 2 3  4 5 6 7  8 9

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from vtoken_sdk.errors import PolicyError
 from vtoken_sdk.tensors import upload
 
 if TYPE_CHECKING:
@@ -84,6 +85,30 @@ class LiveTokens:
         if name not in self._columns:
             self._columns[name] = self._table.column(name)[self._row, self.ragged.offset]
         return self._columns[name]
+
+    @property
+    def attention(self) -> Tensor:
+        """What the live tokens received since the last eviction point, float32."""
+        raise self._undeclared("attention")
+
+    @property
+    def query_count(self) -> Tensor:
+        """Queries since the last eviction point that could see the token, int64 ``[num_live]``."""
+        raise self._undeclared("query_count")
+
+    def keys(self, layer: int) -> Tensor:
+        """Keys as they lie in the cache, ``[num_live, kv_heads, head_size]``."""
+        raise self._undeclared(f"keys({layer})")
+
+    @property
+    def num_layers(self) -> int:
+        """Layers whose keys can be asked for."""
+        raise self._undeclared("num_layers")
+
+    def _undeclared(self, asked: str) -> PolicyError:
+        return PolicyError(
+            f"policy {self._policy.name!r} read seq.{asked} but does not declare the signal"
+        )
 
     def write_back(self) -> None:
         """Store what the policy wrote into its columns."""

@@ -60,8 +60,8 @@ class CutRunner(_Base):
         result = self.runtime.cut(
             [_sequence(cut) for cut in cuts], self.cut_tables(cuts), self.layout
         )
-        for cut, freed in zip(cuts, result.plan.freed_blocks, strict=True):
-            self.shorten_row(cut.req_id, freed)
+        for cut in cuts:
+            self.update_row(cut)
         held: tuple[HeldBlocks, ...] = ()
         if self.config.variant is Variant.NAIVE:
             held = held_blocks(cuts, result, self.runtime.block_size)
@@ -78,8 +78,8 @@ class CutRunner(_Base):
         """Block ids of the sequences before their cut, int64 ``[R, blocks]``."""
         raise NotImplementedError
 
-    def shorten_row(self, req_id: str, freed_blocks: int) -> None:
-        """Take the last blocks out of a sequence's block table."""
+    def update_row(self, cut: Cut) -> None:
+        """Take the blocks that left out of a sequence's block table."""
         raise NotImplementedError
 
     # -- inputs -------------------------------------------------------------------------------

@@ -74,7 +74,10 @@ class V2Runner(CutRunner):
         table: Tensor = self.block_tables.block_tables[0].gpu
         return table[upload(rows, self.runtime.device), :width].long()
 
-    def shorten_row(self, req_id: str, freed_blocks: int) -> None:
-        """Lower the row's block count; new blocks are appended behind it."""
-        row = self.req_states.req_id_to_index[req_id]
-        self.block_tables.num_blocks.np[0, row] -= freed_blocks
+    def update_row(self, cut: Cut) -> None:
+        """Lower the row's block count, or write it anew; new blocks are appended behind it."""
+        row = self.req_states.req_id_to_index[cut.req_id]
+        if cut.table is None:
+            self.block_tables.num_blocks.np[0, row] -= cut.freed_blocks
+        else:
+            self.block_tables.append_block_ids(row, (list(cut.table),), overwrite=True)
