@@ -202,8 +202,8 @@ def _read(folder: Path, name: str, log: str) -> dict[str, Result] | str:
     cuts = load_trace(trace) if trace.exists() else {}
     return {
         workload: Result(
-            outputs=told["outputs"],
-            cuts={request: cuts.get(request, []) for request in told["outputs"]},
+            outputs={name: [] for name in told["aborted"]} | told["outputs"],
+            cuts={name: cuts.get(name, []) for name in {*told["aborted"], *told["outputs"]}},
             steps=told.get("steps", []),
             free=tuple(told["free"]) if "free" in told else None,
             leftovers=told.get("leftovers", []),

@@ -112,9 +112,7 @@ class VTokenMixin(_Base):
         assert self.rule is not None
         req_id, computed = request.request_id, request.num_computed_tokens
         live = computed - self.dense.removed.get(req_id, 0)
-        count = self.rule.num_victims(
-            request.num_prompt_tokens, computed, live, self._end(request)
-        )
+        count = self.rule.num_victims(request.num_prompt_tokens, computed, live, self._end(request))
         if not count:
             return None
         leave = self._leaving_blocks(req_id, live, count)
