@@ -26,7 +26,7 @@ class Cut:
         request: External id of the request.
         life: 0, and one more after each preemption.
         variant: ``vtoken`` or ``naive``.
-        length: Tokens computed when the cut was made; positions from here on do not see ``evicted``.
+        length: Tokens computed at the cut; positions from here on do not see ``evicted``.
         evicted: Token ids (positions in the text) that left.
         live: Live tokens after the cut.
         freed_blocks: Blocks that went back to the pool.
@@ -56,9 +56,9 @@ def load_trace(path: Path) -> dict[str, list[Cut]]:
 def merge_lives(cuts: Iterable[Cut]) -> list[Cut]:
     """The cuts of a request as if it had never been preempted.
 
-    A preempted request starts again at length 0 and replays what it had generated. Tokens sampled in
-    an earlier life saw that life's victims, so one schedule describes all rows only if every life
-    chose the same victims at the same lengths.
+    A preempted request starts again at length 0 and replays what it had generated. Tokens sampled
+    in an earlier life saw that life's victims, so one schedule describes all rows only if every
+    life chose the same victims at the same lengths.
 
     Args:
         cuts: The cuts of one request, all lives.
@@ -107,7 +107,7 @@ class Rules:
         """Lengths at which the request is computed to exactly there and goes on afterwards."""
         if self.prefill_interval:
             yield from range(self.prefill_interval, prompt, self.prefill_interval)
-        # The last token sampled is never computed, so the last step starts one token before the end.
+        # The last token sampled is never computed: the last step starts one token before it.
         last = prompt + self.generated(prompt, max_tokens) - 2
         yield from range(prompt, last + 1, self.block_size)
 

@@ -67,7 +67,6 @@ def test_it_agrees_with_a_cache_from_which_tokens_were_deleted(reference, run):
     prompt, output, cuts = run
     RULES.check(cuts, len(prompt), MAX_TOKENS)
     verdict = reference.judge(prompt, output, cuts, full=True)
-    print(verdict)
     assert verdict.exact
     assert verdict.compared == MAX_TOKENS == len(output)
     assert len(cuts) == 3

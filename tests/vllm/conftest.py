@@ -14,12 +14,14 @@ from tests.vllm import lab
 pytest.importorskip("vllm", reason="needs vLLM")
 
 TALLY = pytest.StashKey[list[tuple[str, Verdict, str]]]()
+NOTES = pytest.StashKey[list[str]]()
 Run = Callable[[str], dict[str, lab.Result]]
 Record = Callable[[Verdict, str], None]
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[TALLY] = []
+    config.stash[NOTES] = []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -37,6 +39,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for name, verdict, note in tally:
             terminalreporter.line(f"{name}: {verdict}{note}")
         terminalreporter.line(f"all: {total([verdict for _, verdict, _ in tally])}")
+    for note in terminalreporter.config.stash[NOTES]:
+        terminalreporter.line(note)
 
 
 @pytest.fixture
@@ -47,6 +51,16 @@ def record(request: pytest.FixtureRequest) -> Record:
         request.config.stash[TALLY].append((request.node.name, verdict, note and f"; {note}"))
 
     return record
+
+
+@pytest.fixture
+def note(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Add a line to the summary."""
+
+    def note(text: str) -> None:
+        request.config.stash[NOTES].append(f"{request.node.name}: {text}")
+
+    return note
 
 
 class Models:
@@ -100,9 +114,7 @@ def run(
 
 
 @pytest.fixture
-def run_alone(
-    models: Models, tmp_path: Path
-) -> Callable[[lab.Engine], dict[str, lab.Result]]:
+def run_alone(models: Models, tmp_path: Path) -> Callable[[lab.Engine], dict[str, lab.Result]]:
     """Give the results of one engine in a process of its own."""
 
     def run_alone(engine: lab.Engine) -> dict[str, lab.Result]:

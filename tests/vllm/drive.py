@@ -1,8 +1,8 @@
 """Runs real vLLM engines in a process of their own: ``python -m tests.vllm.drive JOB.json``.
 
-The job is a list of engines; each runs one or more workloads and leaves its results in one JSON file.
-Everything that needs vLLM happens here, so that a test session imports it at most once per job and
-an engine that crashes takes no test session with it. See ``lab.py`` for the other end.
+The job is a list of engines; each runs one or more workloads and leaves its results in a JSON file.
+vLLM is imported here, once per job, so an engine that crashes takes no test session with it. See
+``lab.py`` for the other end.
 """
 
 from __future__ import annotations

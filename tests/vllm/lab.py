@@ -62,8 +62,8 @@ class Engine:
         blocks: Blocks in the pool; vLLM keeps one of them for itself.
         fault: Name of a seeded fault (``faults.py``).
         runner: ``v1`` or ``v2``, vLLM's model runner.
-        in_process: Whether the engine core runs inside the driver, where it can be measured; else it
-            has the processes vLLM gives it by default.
+        in_process: Whether the engine core runs inside the driver, where it can be measured; else
+            it has the processes vLLM gives it by default.
         workloads: Requests served together, by name.
     """
 

@@ -1,7 +1,7 @@
 """Measures what really happens to blocks: reads vLLM's own pool around each ``schedule()``.
 
-It wraps two methods on the instances of one engine and changes nothing they do. What it records comes
-from vLLM's block pool and block tables, not from the product's reports.
+It wraps two methods on the instances of one engine and changes nothing they do. What it records
+comes from vLLM's block pool and block tables, not from the product's reports.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def blocks(tokens):
 
 
 @pytest.mark.parametrize("name", VTOKEN)
-def test_the_free_list_grows_at_each_cut(name, run):
+def test_the_free_list_grows_at_each_cut(name, run, note):
     result, seen = run(name)["w"], 0
     cuts = {(c.request, c.life, c.length): c for cs in result.cuts.values() for c in cs}
     lives: dict[str, int] = defaultdict(int)
@@ -72,7 +72,7 @@ def test_the_free_list_grows_at_each_cut(name, run):
             seen += 1
         for request in step["preempted"]:
             lives[request] += 1
-    print(f"{seen} cuts, {sum(lives.values())} preemptions")
+    note(f"{seen} cuts, {sum(lives.values())} preemptions")
     assert seen > 10
     assert not cuts, "the trace tells of cuts that no step made"
 
@@ -92,7 +92,7 @@ def test_less_than_one_block_is_wasted_after_every_step(name, run):
 
 
 @pytest.mark.parametrize("name", NAIVE)
-def test_naive_holds_a_block_as_long_as_one_of_its_tokens_lives(name, run):
+def test_naive_holds_a_block_as_long_as_one_of_its_tokens_lives(name, run, note):
     """Once the worker has reported, that is from the step after the cut on."""
     result, seen, differs = run(name)["w"], 0, 0
     lives: dict[str, int] = defaultdict(int)
@@ -110,7 +110,7 @@ def test_naive_holds_a_block_as_long_as_one_of_its_tokens_lives(name, run):
             differs += state["held"][1] != blocks(after - state["removed"][1])
         for request in step["preempted"]:
             lives[request] += 1
-    print(f"{seen} states, {differs} of them unlike vToken's")
+    note(f"{seen} states, {differs} of them unlike vToken's")
     assert differs > 100
 
 
@@ -130,12 +130,12 @@ def test_every_block_is_back_and_nobody_is_remembered(name, run):
         assert result.preemptions
 
 
-def test_vtoken_holds_less_than_naive(run):
+def test_vtoken_holds_less_than_naive(run, note):
     held = {
         name: sum(s["held"][1] for step in run(name)["w"].steps for s in step["requests"].values())
         for name in ("random", "naive")
     }
-    print(held)
+    note(f"blocks held, summed over steps: {held}")
     assert held["random"] < held["naive"]
 
 
