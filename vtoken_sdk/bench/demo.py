@@ -13,7 +13,7 @@ TEXTS = ("moby_dick.txt", "war_and_peace.txt", "meeting.txt", "chat.txt")
 
 OPTIONS = (
     "--requests 8 --max-tokens 64 --ignore-eos --dtype float32 "
-    "--policy random --budget 256 --prefill-interval 256 --num-blocks 160"
+    "--policy random --budget 256 --prefill-interval 256 --num-blocks 157"
 )
 """Eight requests of about 55 blocks each when whole: stock vLLM fits three of them at a time.
 
