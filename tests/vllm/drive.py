@@ -31,7 +31,7 @@ def use_interpreted_runner_v2() -> None:
     triton.backends.backends.setdefault("cpu", stand_in)
 
 
-def run_engine(engine: dict[str, Any], in_process: bool) -> dict[str, Any]:
+def run_engine(engine: dict[str, Any], runner: str, in_process: bool) -> dict[str, Any]:
     """Start one engine, run its workloads and take it down again."""
     from vllm import LLM
 
@@ -46,6 +46,7 @@ def run_engine(engine: dict[str, Any], in_process: bool) -> dict[str, Any]:
                 from tests.vllm.meter import Meter
 
                 meter = Meter(llm.llm_engine)
+                assert meter.uses_runner_v2 == (runner == "v2"), "not the model runner asked for"
             return {
                 "workloads": {
                     workload["name"]: run_workload(llm.llm_engine, workload, meter)
@@ -124,7 +125,7 @@ def main(job_file: str) -> None:
         # time goes into looking at what importing vLLM left behind.
         gc.freeze()
         try:
-            result = run_engine(engine, job["in_process"])
+            result = run_engine(engine, job["runner"], job["in_process"])
         except Exception:
             result = {"error": traceback.format_exc()}
             forget_failed_start()
