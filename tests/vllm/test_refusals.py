@@ -95,7 +95,7 @@ def test_refused(case, tiny):
 
 @pytest.mark.parametrize("name", ["./no/such/folder", "no-such-owner/no-such-model"])
 def test_a_model_that_is_not_there(name):
-    with pytest.raises(ConfigError, match=name):
+    with pytest.raises(ConfigError, match=f"{name}: check the name.*give the folder"):
         engine_args(name, **GOOD)
 
 

@@ -1,4 +1,4 @@
-"""vLLM's model runner V2, its Triton kernels interpreted on the CPU: slow, so few and short requests."""
+"""vLLM's model runner V2, its Triton kernels interpreted on a CPU: slow, so few, short requests."""
 
 from __future__ import annotations
 
