@@ -31,7 +31,7 @@ def use_interpreted_runner_v2() -> None:
     triton.backends.backends.setdefault("cpu", stand_in)
 
 
-def run_engine(engine: dict[str, Any], in_process: bool) -> dict[str, Any]:
+def run_engine(engine: dict[str, Any], runner: str, in_process: bool) -> dict[str, Any]:
     """Start one engine, run its workloads and take it down again."""
     from vllm import LLM
 
@@ -46,6 +46,7 @@ def run_engine(engine: dict[str, Any], in_process: bool) -> dict[str, Any]:
                 from tests.vllm.meter import Meter
 
                 meter = Meter(llm.llm_engine)
+                assert meter.uses_runner_v2 == (runner == "v2"), "not the model runner asked for"
             return {
                 "workloads": {
                     workload["name"]: run_workload(llm.llm_engine, workload, meter)
@@ -54,16 +55,13 @@ def run_engine(engine: dict[str, Any], in_process: bool) -> dict[str, Any]:
             }
         finally:
             llm.llm_engine.engine_core.shutdown()
-            del llm
-            clean_up()
 
 
-def clean_up() -> None:
-    """Forget the process groups of an engine, so that the next one can start in this process."""
+def forget_failed_start() -> None:
+    """Forget the process groups of an engine that could not do it itself."""
     from vllm.distributed import cleanup_dist_env_and_memory
 
     cleanup_dist_env_and_memory()
-    gc.collect()
 
 
 def run_workload(engine: Any, workload: dict[str, Any], meter: Any) -> dict[str, Any]:
@@ -123,11 +121,14 @@ def main(job_file: str) -> None:
     if job["runner"] == "v2":
         use_interpreted_runner_v2()
     for engine in job["engines"]:
+        # An engine collects garbage many times while it starts and stops; without this, most of its
+        # time goes into looking at what importing vLLM left behind.
+        gc.freeze()
         try:
-            result = run_engine(engine, job["in_process"])
+            result = run_engine(engine, job["runner"], job["in_process"])
         except Exception:
             result = {"error": traceback.format_exc()}
-            clean_up()
+            forget_failed_start()
         Path(engine["result"]).write_text(json.dumps(result))
 
 

@@ -34,7 +34,9 @@ class Meter:
         self.scheduler = core.scheduler
         self.manager = self.scheduler.kv_cache_manager.coordinator.single_type_managers[0]
         self.pool = self.scheduler.kv_cache_manager.block_pool
-        self.runner = core.model_executor.driver_worker.worker.model_runner
+        worker = core.model_executor.driver_worker.worker
+        self.runner = worker.model_runner
+        self.uses_runner_v2 = worker.use_v2_model_runner
         self.steps: list[dict[str, Any]] = []
         self._freed: dict[str, int] | None = None
         self._owner: dict[int, str] = {}
