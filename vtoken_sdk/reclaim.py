@@ -67,5 +67,16 @@ class BudgetRule:
         return live - (self.budget - self.block_size)
 
     def peak_tokens(self, num_prompt_tokens: int, end: int) -> int:
-        """Most tokens a sequence ever holds at once."""
-        return min(end, max(num_prompt_tokens, self.budget))
+        """Most tokens a sequence ever holds at once.
+
+        That is while its prompt is read: the whole prompt, or with ``prefill_interval`` what the
+        last point left and one more interval.
+        """
+        reading = num_prompt_tokens
+        if self.prefill_interval is not None:
+            reading = min(reading, self.budget - self.block_size + self.prefill_interval)
+        return min(end, max(reading, self.budget))
+
+    def later_tokens(self, end: int) -> int:
+        """Most tokens a sequence holds once its prompt is read."""
+        return min(end, self.budget)

@@ -9,7 +9,7 @@ from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
 from vtoken_sdk.tensors import ceil_div
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from vllm.v1.core.kv_cache_utils import KVCacheBlock
 
@@ -23,13 +23,17 @@ class DenseManager(FullAttentionManager):
 
     Attributes:
         removed: Tokens evicted so far by request id; requests that lost none are absent.
+        admission: Says of a waiting request how many tokens it holds at its peak, and how many
+            blocks running requests have yet to claim; None leaves admission to vLLM's own rule.
     """
 
     removed: dict[str, int]
+    admission: Callable[[str], tuple[int, int]] | None
 
     def start(self) -> None:
         """Set up the attributes this class adds."""
         self.removed = {}
+        self.admission = None
 
     def num_leaving(self, request_id: str, live: int, count: int) -> int:
         """Blocks that a cut from ``live`` to ``live - count`` tokens sets free."""
@@ -65,9 +69,16 @@ class DenseManager(FullAttentionManager):
     def get_num_blocks_to_allocate(
         self, request_id: str, num_tokens: int, *args: Any, **kwargs: Any
     ) -> int:
-        """As vLLM's, over the dense length."""
-        dense = num_tokens - self.removed.get(request_id, 0)
-        return int(super().get_num_blocks_to_allocate(request_id, dense, *args, **kwargs))
+        """As vLLM's, over the dense length.
+
+        Where vLLM asks whether a waiting request may come in at all, the answer counts what it will
+        hold at its peak, and what the running ones have yet to claim: nobody is preempted later.
+        """
+        dense, reserved = num_tokens - self.removed.get(request_id, 0), 0
+        if kwargs.get("apply_admission_cap") and self.admission:
+            dense, reserved = self.admission(request_id)
+        own = super().get_num_blocks_to_allocate(request_id, dense, *args, **kwargs)
+        return int(own) + reserved
 
     def allocate_new_blocks(
         self, request_id: str, num_tokens: int, num_tokens_main_model: int

@@ -19,6 +19,7 @@ from vtoken_sdk.errors import PolicyError, VTokenError
 from vtoken_sdk.reclaim import BudgetRule
 from vtoken_sdk.registry import make_policy
 from vtoken_sdk.selection import proper_hint
+from vtoken_sdk.tensors import ceil_div
 from vtoken_sdk.vllm.canary import check_manager
 from vtoken_sdk.vllm.compat import check_kv_groups, check_worker_class
 from vtoken_sdk.vllm.directive import Cut, HeldBlocks, StepDirective, StepReport
@@ -56,6 +57,8 @@ class VTokenMixin(_Base):
         self._numbers: dict[str, int] = {}
         self._reports: list[HeldBlocks] = []
         check_manager(self.dense)
+        if config.variant is Variant.VTOKEN:
+            self.dense.admission = self._admission
 
     # -- seams of vLLM's scheduler ------------------------------------------------------------
 
@@ -101,6 +104,28 @@ class VTokenMixin(_Base):
         self._keys.pop(request.request_id, None)
         self._numbers.pop(request.request_id, None)
         super()._free_request_blocks(request)
+
+    # -- admission ----------------------------------------------------------------------------
+
+    def _admission(self, req_id: str) -> tuple[int, int]:
+        """Peak tokens of a waiting request, and blocks the running ones have yet to claim."""
+        assert self.rule is not None
+        request = self.requests[req_id]
+        peak = self.rule.peak_tokens(request.num_prompt_tokens, self._end(request))
+        return peak, sum(map(self._unclaimed_blocks, self.running))
+
+    def _unclaimed_blocks(self, request: Request) -> int:
+        """Blocks a running request does not hold yet but will.
+
+        Its own counters say whether the prompt is read: vLLM's ``is_prefill_chunk`` is not set yet
+        for a request that came in earlier in the same call.
+        """
+        assert self.rule is not None
+        end, prompt = self._end(request), request.num_prompt_tokens
+        reading = request.num_computed_tokens < prompt
+        top = self.rule.peak_tokens(prompt, end) if reading else self.rule.later_tokens(end)
+        held = len(self.dense.req_to_blocks[request.request_id])
+        return max(ceil_div(top, self.dense.block_size) - held, 0)
 
     # -- cuts ---------------------------------------------------------------------------------
 

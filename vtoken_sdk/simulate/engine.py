@@ -1,0 +1,202 @@
+"""Drives vLLM's scheduler step by step; no model runs, each sampled token is a zero."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vtoken_sdk.config import Variant, VTokenConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MODEL = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 64,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 1,
+    "num_key_value_heads": 1,
+    "vocab_size": 32,
+    "dtype": "bfloat16",
+}
+"""A model to configure vLLM with; only its context length matters here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The engine that is simulated.
+
+    Attributes:
+        num_blocks: Blocks in the pool; vLLM keeps one of them for itself.
+        block_size: Tokens per block (S).
+        max_model_len: Longest text of a request.
+        max_num_seqs: Most requests running at once.
+        max_num_batched_tokens: Most tokens computed in a step.
+    """
+
+    num_blocks: int
+    block_size: int = 16
+    max_model_len: int = 16384
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 2048
+
+
+@dataclass(slots=True)
+class Counters:
+    """What happened so far.
+
+    Attributes:
+        steps: Calls of ``schedule()``.
+        preemptions: Requests that lost their blocks and had to start anew.
+        max_running: Most requests running at once.
+        finished: Ids of the requests that ended, in order.
+    """
+
+    steps: int = 0
+    preemptions: int = 0
+    max_running: int = 0
+    finished: list[str] = field(default_factory=list)
+
+
+class SchedulerOnlyEngine:
+    """One of vLLM's schedulers, with or without vToken, over a pool of block numbers.
+
+    Args:
+        pool: The engine's sizes.
+        config: vToken's settings, or None for stock vLLM.
+    """
+
+    def __init__(self, pool: Pool, config: VTokenConfig | None = None) -> None:
+        self.pool = pool
+        self.counters = Counters()
+        self.scheduler = _scheduler(pool, config)
+        self.manager = self.scheduler.kv_cache_manager.coordinator.single_type_managers[0]
+
+    def add(self, req_id: str, num_prompt_tokens: int, max_tokens: int) -> None:
+        """Queue a request that generates exactly ``max_tokens`` tokens."""
+        from vllm import SamplingParams
+        from vllm.v1.request import Request
+
+        params = SamplingParams(max_tokens=max_tokens, ignore_eos=True)
+        self.scheduler.add_request(
+            Request(req_id, [1] * num_prompt_tokens, params, pooling_params=None)
+        )
+
+    def step(self) -> Any:
+        """Schedule, pretend to compute, and hand the tokens back; returns vLLM's plan."""
+        from vllm.v1.outputs import ModelRunnerOutput
+
+        output = self.scheduler.schedule()
+        self._count(output)
+        requests = self.scheduler.requests
+        ids = list(output.num_scheduled_tokens)
+        done = {r: requests[r].num_computed_tokens >= requests[r].num_tokens for r in ids}
+        answer = ModelRunnerOutput(
+            req_ids=ids,
+            req_id_to_index={r: i for i, r in enumerate(ids)},
+            sampled_token_ids=[[0] if done[r] else [] for r in ids],
+        )
+        self._report(output, answer)
+        for batch in self.scheduler.update_from_output(output, answer).values():
+            self.counters.finished += [o.request_id for o in batch.outputs if o.finish_reason]
+        return output
+
+    def run(self) -> Counters:
+        """Step until nothing is left to do.
+
+        Raises:
+            RuntimeError: If the scheduler gets stuck.
+        """
+        idle = 0
+        while self.scheduler.has_unfinished_requests():
+            idle = 0 if self.step().total_num_scheduled_tokens else idle + 1
+            if idle > 2:
+                raise RuntimeError("no request can be scheduled, and none is running")
+        return self.counters
+
+    def _count(self, output: Any) -> None:
+        self.counters.steps += 1
+        self.counters.preemptions += len(output.preempted_req_ids or ())
+        self.counters.max_running = max(self.counters.max_running, len(self.scheduler.running))
+
+    def _report(self, output: Any, answer: Any) -> None:
+        """Say that the cuts were carried out, as a worker would."""
+        from vtoken_sdk.vllm.directive import StepReport
+
+        directive = getattr(output, "vtoken", None)
+        if directive and directive.cuts:
+            answer.vtoken = StepReport(len(directive.cuts))
+
+
+def add_all(engine: SchedulerOnlyEngine, lengths: Iterable[tuple[int, int]]) -> None:
+    """Queue requests of (prompt, output) lengths, named by number."""
+    for number, (prompt, output) in enumerate(lengths):
+        engine.add(str(number), prompt, output)
+
+
+def _scheduler(pool: Pool, config: VTokenConfig | None) -> Any:
+    import torch
+    from vllm.v1.core.sched.scheduler import Scheduler
+    from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+    from vllm.v1.structured_output import StructuredOutputManager
+
+    from vtoken_sdk.vllm.scheduler import make_scheduler
+
+    vllm_config = _vllm_config(pool, config)
+    spec = FullAttentionSpec(
+        block_size=pool.block_size, num_kv_heads=1, head_size=64, dtype=torch.bfloat16
+    )
+    caches = KVCacheConfig(
+        num_blocks=pool.num_blocks,
+        kv_cache_tensors=[],
+        kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)],
+    )
+    return (Scheduler if config is None else make_scheduler)(
+        vllm_config=vllm_config,
+        kv_cache_config=caches,
+        structured_output_manager=StructuredOutputManager(vllm_config),
+        block_size=pool.block_size,
+        log_stats=False,
+    )
+
+
+def _vllm_config(pool: Pool, config: VTokenConfig | None) -> Any:
+    from vllm.config import (
+        CacheConfig,
+        ModelConfig,
+        ParallelConfig,
+        SchedulerConfig,
+        VllmConfig,
+    )
+
+    with tempfile.TemporaryDirectory() as folder:
+        described = MODEL | {"max_position_embeddings": pool.max_model_len}
+        Path(folder, "config.json").write_text(json.dumps(described))
+        model = ModelConfig(
+            model=folder, skip_tokenizer_init=True, max_model_len=pool.max_model_len
+        )
+        cache = CacheConfig(block_size=pool.block_size, enable_prefix_caching=False)
+        cache.num_gpu_blocks = pool.num_blocks
+        built = VllmConfig(
+            model_config=model,
+            cache_config=cache,
+            parallel_config=ParallelConfig(worker_cls="vtoken_sdk.vllm.worker.VTokenWorker"),
+            scheduler_config=SchedulerConfig(
+                max_num_seqs=pool.max_num_seqs,
+                max_num_batched_tokens=pool.max_num_batched_tokens,
+                max_model_len=pool.max_model_len,
+                is_encoder_decoder=False,
+                async_scheduling=False,
+            ),
+            additional_config=config.to_additional_config() if config else {},
+        )
+    built.cache_config.block_size = pool.block_size
+    return built
+
+
+__all__ = ["Counters", "Pool", "SchedulerOnlyEngine", "Variant", "add_all"]
