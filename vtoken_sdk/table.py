@@ -183,7 +183,9 @@ class TokenTable:
         """
         if plan.epochs != self.epochs(rows):
             raise TableError("the plan is stale: its sequences changed after it was made")
-        self._reserve(max(plan.lengths, default=0))
+        taken = plan.taken_blocks or (0,) * len(plan.lengths)
+        blocks = [ceil_div(n, self.block_size) + t for n, t in zip(plan.lengths, taken, strict=True)]
+        self._reserve(max(blocks, default=0) * self.block_size)
         row = upload(rows, self.device)
         for column in (self.token_id, *self.columns.values()):
             column[row[:, None], plan.destinations] = column[row[:, None], plan.sources]
