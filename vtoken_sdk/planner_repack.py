@@ -309,13 +309,19 @@ def _live_in_order(snapshot: BlockSnapshot, left: Tensor, blocks: int, width: in
     size, device = snapshot.block_size, snapshot.token_ids.device
     first, chosen = left.sort(dim=1, descending=True, stable=True)
     chosen = to_device(chosen[:, :blocks].contiguous(), device)
-    ignored = ~to_device(first[:, :blocks].contiguous(), device)
+    named = to_device(first[:, :blocks].contiguous(), device)
     rows = torch.arange(left.shape[0], device=device)[:, None]
     ids = snapshot.token_ids.view(*left.shape, size)[rows, chosen]
+    alive = ((ids >= 0) & named[:, :, None]).flatten(1)
+    index = (chosen[:, :, None] * size + torch.arange(size, device=device)).flatten(1)
+    # Live tokens close ranks before they are sorted: far fewer than slots, and nearly in order.
+    place = torch.where(alive, alive.cumsum(1) - 1, width)
     nowhere = torch.iinfo(ids.dtype).max
-    ids = ids.masked_fill((ids < 0) | ignored[:, :, None], nowhere).flatten(1)
-    place: Tensor = ids.argsort(dim=1)[:, :width]
-    return chosen.gather(1, place // size) * size + place % size
+    packed = torch.full((left.shape[0], width + 1), nowhere, dtype=ids.dtype, device=device)
+    packed.scatter_(1, place, ids.flatten(1))[:, width] = nowhere
+    origin = torch.zeros((left.shape[0], width + 1), dtype=torch.int64, device=device)
+    origin.scatter_(1, place, index)
+    return origin.gather(1, packed.sort(dim=1, stable=True).indices)[:, :width]
 
 
 def _remaining(held: tuple[int, ...], left: Tensor, taken: tuple[int, ...]) -> Tensor:
