@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import chain
 
 import pytest
 import torch
@@ -69,7 +70,7 @@ def check(vectors: list[Vector], size: int, headroom: int, plan: MovePlan) -> No
     assert sum(plan.taken_blocks) <= headroom
     for row, vector in enumerate(vectors):
         before, after = vector.blocks(size), carry_out(plan, vector, row, size)
-        assert sorted(sum(after, [])) == sorted(sum(before, []))
+        assert sorted(chain(*after)) == sorted(chain(*before))
         if plan.outcomes[row] is not Outcome.ACCEPTED:
             assert (plan.freed_blocks[row], plan.taken_blocks[row]) == (0, 0)
             assert after == before
@@ -82,7 +83,7 @@ def check(vectors: list[Vector], size: int, headroom: int, plan: MovePlan) -> No
         assert plan.taken_blocks[row] == math.ceil(len(moved) / size)
         assert len(left - vector.shared) > plan.taken_blocks[row]
         fresh = [ids for at, ids in zip(kept, after, strict=True) if at >= held]
-        assert sum(fresh, []) == moved, "not packed in the order of the text"
+        assert list(chain(*fresh)) == moved, "not packed in the order of the text"
         assert all(len(ids) == size for ids in fresh[:-1])
         end = plan.new_lengths[row]
         assert math.ceil(end / size) == len(after)

@@ -183,9 +183,8 @@ class TokenTable:
         """
         if plan.epochs != self.epochs(rows):
             raise TableError("the plan is stale: its sequences changed after it was made")
-        taken = plan.taken_blocks or (0,) * len(plan.lengths)
-        blocks = [ceil_div(n, self.block_size) + t for n, t in zip(plan.lengths, taken, strict=True)]
-        self._reserve(max(blocks, default=0) * self.block_size)
+        taken = max(plan.taken_blocks, default=0) * self.block_size
+        self._reserve(max(plan.lengths, default=0) + taken)
         row = upload(rows, self.device)
         for column in (self.token_id, *self.columns.values()):
             column[row[:, None], plan.destinations] = column[row[:, None], plan.sources]
