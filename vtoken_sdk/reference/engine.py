@@ -359,8 +359,12 @@ class ReferenceEngine(PagedMemory):
 
     def _seen(self, seq: Sequence) -> SequenceSnapshot:
         live = seq.live_index()
-        slot_of = dict(zip(seq.ids[live].tolist(), self.slots(seq, live).tolist(), strict=True))
-        shareable = self.shareable_blocks(seq)
         return SequenceSnapshot(
-            tuple(seq.text), tuple(seq.blocks), slot_of, len(seq.ids), bool(seq.flight), shareable
+            tuple(seq.text),
+            tuple(seq.blocks),
+            tuple(seq.ids[live].tolist()),
+            tuple(self.slots(seq, live).tolist()),
+            len(seq.ids),
+            bool(seq.flight),
+            self.shareable_blocks(seq),
         )

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+TOKENS_PER_COPY = 2
+"""Small, so that even short relocations consist of copies that can finish in any order."""
+
+
 class Relocation(StrEnum):
     """How tokens are moved out of the way."""
 
@@ -151,7 +155,7 @@ class PagedMemory:
         return EnginePlan(tuple(s.req_id for s in seqs), tuple(positions), blocks, moves)
 
     def start(self, plan: EnginePlan) -> Flight:
-        """Take the destination blocks and start the copies, one per destination block.
+        """Take the destination blocks and start the copies, a few tokens each.
 
         Raises:
             TableError: If a sequence changed since, or has another relocation in progress.
@@ -324,12 +328,11 @@ class PagedMemory:
         own = to[to < len(blocks)].tolist()
         self.overwrite(seq, {positions[b] for b in own})
         extended = [*blocks, *flight.fresh[row]]
-        for block in torch.unique(to).tolist():
-            part = to == block
-            self.copies.start(
-                _slots(extended, sources[part], self.block_size),
-                _slots(extended, destinations[part], self.block_size),
-            )
+        sources = _slots(extended, sources, self.block_size)
+        destinations = _slots(extended, destinations, self.block_size)
+        for first in range(0, len(sources), TOKENS_PER_COPY):
+            part = slice(first, first + TOKENS_PER_COPY)
+            self.copies.start(sources[part], destinations[part])
         self.counters["tokens_moved"] += len(sources)
 
     def _commit_row(self, seq: Sequence, row: int, flight: Flight) -> None:
