@@ -274,10 +274,15 @@ class ReferenceEngine(PagedMemory):
             return live
         return {t for t in live if self.policy.sinks <= t < len(seq.text) - self.policy.recent}
 
-    def reclaim(self, req_ids: Iterable[str], relocation: Relocation = Relocation.IN_PLACE) -> int:
+    def reclaim(
+        self,
+        req_ids: Iterable[str],
+        relocation: Relocation = Relocation.IN_PLACE,
+        max_utilisation: float = 0.5,
+    ) -> int:
         """Plan, start and commit at once; returns how many blocks became free."""
-        plan = self.plan([r for r in req_ids if not self.sequence(r).flight], relocation)
-        return self.commit(self.start(plan))
+        free = [r for r in req_ids if not self.sequence(r).flight]
+        return self.commit(self.start(self.plan(free, relocation, None, max_utilisation)))
 
     def _check_evictable(self, seq: Sequence, chosen: list[int]) -> None:
         live = set(seq.ids[seq.live_index()].tolist())
