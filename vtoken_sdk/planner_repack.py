@@ -302,8 +302,8 @@ def _plan(snapshot: BlockSnapshot, choice: _Choice) -> MovePlan:
         new_lengths,
         left,
         snapshot.epochs,
-        taken,
-        choice.outcomes,
+        taken_blocks=taken,
+        outcomes=choice.outcomes,
     )
 
 

@@ -103,5 +103,5 @@ class TestFragmentation:
 def test_counters_and_pool_end_where_they_should() -> None:
     _, engine = serve(Triggers(BUDGET, fragmentation=FragmentationRule(low_watermark=64)))
     assert engine.pool.num_free == engine.pool.num_blocks
-    assert engine.occupancy.live_tokens == 0
-    assert torch.equal(engine.occupancy.live, torch.zeros(64, dtype=torch.int64))
+    assert engine.live_counts.live_tokens == 0
+    assert torch.equal(engine.live_counts.live, torch.zeros(64, dtype=torch.int64))

@@ -99,7 +99,7 @@ class ReferenceEngine(PagedMemory):
         seq.blocks, seq.ids = source.blocks[:num_blocks], torch.arange(tokens)
         seq.intact = num_blocks
         self.pool.share(seq.blocks)
-        self.occupancy.add(self.slots(seq, seq.ids))
+        self.live_counts.add(self.slots(seq, seq.ids))
         self.changed(source)
 
     def abort(self, req_id: str) -> None:
@@ -185,7 +185,7 @@ class ReferenceEngine(PagedMemory):
         position = first + torch.arange(len(tokens))
         seq.ids = torch.cat([seq.ids, position])
         slots = self.slots(seq, index)
-        self.occupancy.add(slots)
+        self.live_counts.add(slots)
         logits = self._forward(seq, tokens, position, slots)
         seq.hashes = torch.cat([seq.hashes, content_hash(gather_kv(self.layout, slots))])
         seq.text += tokens

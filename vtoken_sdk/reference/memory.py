@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from vtoken_sdk.errors import TableError
-from vtoken_sdk.occupancy import Occupancy
+from vtoken_sdk.live_counts import LiveCounts
 from vtoken_sdk.planner import MovePlan, Outcome, Snapshot, plan_in_place
 from vtoken_sdk.planner_repack import BlockSnapshot, plan_repack
 from vtoken_sdk.reclaim import PoolState
@@ -56,7 +56,7 @@ class PagedMemory:
     Attributes:
         running: Sequences that hold blocks, oldest first.
         pool: The blocks.
-        occupancy: Live tokens per block.
+        live_counts: Live tokens per block.
         copies: Copies in flight.
         counters: How often what happened.
     """
@@ -66,7 +66,7 @@ class PagedMemory:
         self.kv = kv
         self.layout = StridedKV((kv,))
         self.pool = BlockPool(num_blocks, headroom)
-        self.occupancy = Occupancy(num_blocks, self.block_size)
+        self.live_counts = LiveCounts(num_blocks, self.block_size)
         self.copies = CopyQueue(self.layout)
         self.running: dict[str, Sequence] = {}
         self.counters: Counter[str] = Counter()
@@ -75,10 +75,10 @@ class PagedMemory:
     def pool_state(self, max_utilisation: float = 0.5) -> PoolState:
         """Block counts for the trigger ``fragmentation``; nothing is scanned."""
         return PoolState(
-            self.occupancy.live_tokens,
+            self.live_counts.live_tokens,
             self.pool.num_allocated,
             self.pool.available,
-            self.occupancy.low_blocks(max_utilisation),
+            self.live_counts.low_blocks(max_utilisation),
             self.pool.lendable,
             self.block_size,
         )
@@ -92,7 +92,7 @@ class PagedMemory:
     def kill(self, seq: Sequence, token_ids: Tensor) -> None:
         """Mark tokens dead where they are; blocks in which nothing lives leave the table."""
         index = torch.isin(seq.ids, token_ids).nonzero()[:, 0]
-        self.occupancy.remove(self.slots(seq, index))
+        self.live_counts.remove(self.slots(seq, index))
         seq.ids = seq.ids.index_fill(0, index, -1)
         seq.unmoved = False
         alive = (seq.by_block(self.block_size) >= 0).any(1)
@@ -113,7 +113,7 @@ class PagedMemory:
         """Give back everything a sequence holds."""
         if seq.flight:
             self.cancel(seq.flight)
-        self.occupancy.remove(self.slots(seq, seq.live_index()))
+        self.live_counts.remove(self.slots(seq, seq.live_index()))
         self.pool.release(seq.blocks)
         del self.running[seq.req_id]
 
@@ -303,7 +303,7 @@ class PagedMemory:
             held = len(seq.blocks)
             ids[row, : len(seq.ids)] = seq.ids
             shared[row, :held] = torch.tensor([self.pool.owners[b] > 1 for b in seq.blocks])
-            live[row, :held] = self.occupancy.live[seq.blocks]
+            live[row, :held] = self.live_counts.live[seq.blocks]
             # The pool counts a shared block for all its owners, but only this one's tokens move.
             others = shared[row].nonzero()[:, 0]
             live[row, others] = (seq.by_block(self.block_size)[others] >= 0).sum(1)
@@ -343,8 +343,8 @@ class PagedMemory:
         before = seq.by_block(size)
         ids = torch.nn.functional.pad(before[positions].flatten(), (0, len(fresh) * size), value=-1)
         after = self.moved(ids, sources, destinations).view(-1, size)
-        self.occupancy.remove(_slots(blocks, sources, size))
-        self.occupancy.add(_slots(blocks, destinations, size))
+        self.live_counts.remove(_slots(blocks, sources, size))
+        self.live_counts.add(_slots(blocks, destinations, size))
         order = _remaining(moves, row, len(blocks), size)
         others = [b for b in range(len(seq.blocks)) if b not in set(positions)]
         table = [seq.blocks[b] for b in others] + [blocks[b] for b in order]
