@@ -31,6 +31,16 @@ class Variant(StrEnum):
     """Evicts, and gives whole blocks back."""
 
 
+class When(StrEnum):
+    """What makes a sequence lose tokens (``trigger``)."""
+
+    BUDGET = "budget"
+    """Eviction points in the text: results do not depend on load."""
+    PRESSURE = "pressure"
+    """An allocation that would fail: nothing is evicted while memory lasts, and then instead of
+    preempting. Results depend on load."""
+
+
 class VTokenConfig(BaseModel):
     """Settings of one engine.
 
@@ -39,6 +49,7 @@ class VTokenConfig(BaseModel):
         policy_args: Its parameters.
         budget: Most live tokens of a sequence after its prompt.
         prefill_interval: Evict every so many tokens of a prompt too; None reads prompts whole.
+        trigger: What makes a sequence lose tokens.
         variant: What happens to evicted tokens.
         seed: Seed of policies that draw random numbers.
         trace: File that gets one JSON line per cut, or None.
@@ -50,6 +61,7 @@ class VTokenConfig(BaseModel):
     policy_args: dict[str, Any] = Field(default_factory=dict)
     budget: int = Field(gt=0)
     prefill_interval: int | None = Field(default=None, gt=0)
+    trigger: When = When.BUDGET
     variant: Variant = Variant.VTOKEN
     seed: int = 0
     trace: str | None = None
@@ -98,6 +110,10 @@ def check_budget(config: VTokenConfig, policy: Policy, block_size: int) -> None:
             f"budget {config.budget} is too small: policy {policy.name!r} pins {policy.sinks} "
             f"sinks and {policy.recent} recent tokens, and one block of {block_size} must fit "
             f"beside them; use a budget of at least {least}"
+        )
+    if config.prefill_interval is not None and config.trigger is When.PRESSURE:
+        raise ConfigError(
+            "prefill_interval sets eviction points, and trigger 'pressure' has none; leave one out"
         )
     if config.prefill_interval is not None and config.prefill_interval % block_size:
         rounded = -(-config.prefill_interval // block_size) * block_size
