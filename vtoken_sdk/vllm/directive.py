@@ -25,7 +25,7 @@ class Cut:
         number: Cuts of this sequence so far in this life.
         life: Preemptions so far.
         leave: Table positions of the blocks that leave, or None for the last ones.
-        table: The block ids that stay; only given with ``leave``.
+        table: The block ids that stay, where they are not just the leading ones; else None.
     """
 
     req_id: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vtoken_sdk.config import Variant, VTokenConfig, check_budget, make_config
+from vtoken_sdk.config import Variant, VTokenConfig, When, check_budget, make_config
 from vtoken_sdk.errors import ConfigError
 from vtoken_sdk.registry import make_policy
 from vtoken_sdk.vllm.compat import check_features, check_vllm
@@ -26,6 +26,7 @@ def engine_args(
     budget: int,
     policy_args: Mapping[str, Any] | None = None,
     prefill_interval: int | None = None,
+    trigger: str | When = When.BUDGET,
     variant: str | Variant = Variant.VTOKEN,
     seed: int = 0,
     trace: str | Path | None = None,
@@ -41,6 +42,8 @@ def engine_args(
         budget: Most live tokens of a sequence after its prompt.
         policy_args: Parameters of the policy.
         prefill_interval: Evict every so many tokens of a prompt too, a multiple of the block size.
+        trigger: ``budget`` evicts at fixed points of the text; ``pressure`` evicts nothing until a
+            running request would have to be preempted.
         variant: ``vtoken``, ``naive``, ``off``, or ``native`` for stock vLLM on the same terms.
         seed: Seed of policies that draw random numbers.
         trace: File that gets one JSON line per cut.
@@ -58,6 +61,7 @@ def engine_args(
         budget=budget,
         policy_args=dict(policy_args or {}),
         prefill_interval=prefill_interval,
+        trigger=trigger,
         variant=variant,
         seed=seed,
         trace=None if trace is None else str(trace),

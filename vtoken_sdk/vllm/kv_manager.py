@@ -35,12 +35,17 @@ class DenseManager(FullAttentionManager):
         self.removed = {}
         self.admission = None
 
-    def num_leaving(self, request_id: str, live: int, count: int) -> int:
+    def num_leaving(self, live: int, count: int) -> int:
         """Blocks that a cut from ``live`` to ``live - count`` tokens sets free."""
-        return len(self.req_to_blocks[request_id]) - ceil_div(live - count, self.block_size)
+        return ceil_div(live, self.block_size) - ceil_div(live - count, self.block_size)
 
     def cut(
-        self, request_id: str, live: int, count: int, leave: Sequence[int] | None = None
+        self,
+        request_id: str,
+        live: int,
+        count: int,
+        leave: Sequence[int] | None = None,
+        spare: int = 0,
     ) -> int:
         """Let blocks of a sequence leave.
 
@@ -48,14 +53,16 @@ class DenseManager(FullAttentionManager):
             request_id: The request.
             live: Its live tokens before the cut.
             count: Tokens it loses.
-            leave: Table positions of the blocks that leave, or None for the last ones.
+            leave: Table positions of the blocks that leave, or None for the last used ones.
+            spare: Blocks kept though no survivor needs them; only where ``leave`` is None.
 
         Returns:
             How many blocks left.
         """
         blocks = self.req_to_blocks[request_id]
-        keep = ceil_div(live - count, self.block_size)
-        gone = set(range(keep, len(blocks)) if leave is None else leave)
+        used = ceil_div(live, self.block_size)  # blocks for this step's tokens lie behind
+        last = range(used - self.num_leaving(live, count) + spare, used)
+        gone = set(last if leave is None else leave)
         leaving = [block for at, block in enumerate(blocks) if at in gone]
         blocks[:] = [block for at, block in enumerate(blocks) if at not in gone]
         self.removed[request_id] = self.removed.get(request_id, 0) + count

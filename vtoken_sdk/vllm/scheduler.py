@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from vllm.logger import init_logger
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.request import RequestStatus
 
-from vtoken_sdk.config import Variant, VTokenConfig, check_budget, read_config
+from vtoken_sdk.config import Variant, VTokenConfig, When, check_budget, read_config
 from vtoken_sdk.errors import PolicyError, VTokenError
-from vtoken_sdk.reclaim import BudgetRule
+from vtoken_sdk.reclaim import BudgetRule, PressureRule, RunningSequence
 from vtoken_sdk.registry import make_policy
 from vtoken_sdk.selection import proper_hint
 from vtoken_sdk.tensors import ceil_div
@@ -56,9 +57,15 @@ class VTokenMixin(_Base):
         self._keys: dict[str, int] = {}
         self._numbers: dict[str, int] = {}
         self._reports: list[HeldBlocks] = []
+        self._cuts: list[Cut] = []
+        self._given: dict[str, tuple[int, int]] = {}  # in this step: (new blocks, new tokens)
         check_manager(self.dense)
-        if config.variant is Variant.VTOKEN:
+        if config.variant is Variant.VTOKEN and self.rule:
             self.dense.admission = self._admission
+        self.pressure = _pressure(config, manager.block_size)
+        if self.pressure:
+            self._allocate_slots = self.kv_cache_manager.allocate_slots
+            self.kv_cache_manager.allocate_slots = self._allocate_or_cut
 
     # -- seams of vLLM's scheduler ------------------------------------------------------------
 
@@ -68,9 +75,10 @@ class VTokenMixin(_Base):
             for report in self._reports:
                 self.dense.release(report)
             self._reports.clear()
-        cuts = self._plan_cuts() if self.rule else []
+        self._given.clear()
+        self._cuts = self._plan_cuts() if self.rule else []
         output = super().schedule(*args, **kwargs)
-        output.vtoken = self._directive(cuts, output)
+        output.vtoken = self._directive(self._cuts, output)
         return output
 
     def _reserve_prefill_lookahead(
@@ -105,6 +113,38 @@ class VTokenMixin(_Base):
         self._numbers.pop(request.request_id, None)
         super()._free_request_blocks(request)
 
+    # -- pressure -----------------------------------------------------------------------------
+
+    def _allocate_or_cut(
+        self, request: Request, num_new_tokens: int, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Where a running request would not get its blocks, cut somebody and try again.
+
+        Only for running requests: what a waiting one hit in the prefix cache is not its own yet.
+        """
+        assert self.pressure is not None
+        blocks = self._allocate_slots(request, num_new_tokens, *args, **kwargs)
+        while blocks is None and request.status == RequestStatus.RUNNING:
+            relief = self.pressure.relieve(1, [self._seen(r) for r in self.running])
+            if relief.preempt:
+                break
+            for req_id, count in relief.cuts:
+                victim = self.requests[req_id]
+                self._cuts.append(self._cut(victim, self._live(victim), count))
+            blocks = self._allocate_slots(request, num_new_tokens, *args, **kwargs)
+        if blocks is not None:
+            self._given[request.request_id] = (len(blocks.blocks[0]), num_new_tokens)
+        return blocks
+
+    def _seen(self, request: Request) -> RunningSequence:
+        """A request as the trigger sees it; while its prompt is read it is left alone."""
+        read = request.num_computed_tokens >= request.num_prompt_tokens
+        return RunningSequence(request.request_id, self._live(request), cuttable=read)
+
+    def _live(self, request: Request) -> int:
+        computed: int = request.num_computed_tokens
+        return computed - self.dense.removed.get(request.request_id, 0)
+
     # -- admission ----------------------------------------------------------------------------
 
     def _admission(self, req_id: str) -> tuple[int, int]:
@@ -135,33 +175,53 @@ class VTokenMixin(_Base):
     def _plan_cut(self, request: Request) -> Cut | None:
         """Cut a request that stands at an eviction point with too many live tokens."""
         assert self.rule is not None
-        req_id, computed = request.request_id, request.num_computed_tokens
-        live = computed - self.dense.removed.get(req_id, 0)
+        computed = request.num_computed_tokens
+        live = self._live(request)
         count = self.rule.num_victims(request.num_prompt_tokens, computed, live, self._end(request))
-        if not count:
-            return None
-        leave = self._leaving_blocks(req_id, live, count)
-        freed = self.dense.cut(req_id, live, count, leave)
-        table = self.dense.req_to_blocks[req_id] if leave is not None else None
+        return self._cut(request, live, count) if count else None
+
+    def _cut(self, request: Request, live: int, count: int) -> Cut:
+        """Let blocks go and say what the workers have to do about it."""
+        req_id = request.request_id
+        fresh, spare = self._owed(req_id, live - count)
+        leave = None if spare else self._leaving_blocks(live, count)
+        known = len(self.dense.req_to_blocks[req_id]) - fresh
+        freed = self.dense.cut(req_id, live, count, leave, spare)
+        plain = leave is None and not spare and known == ceil_div(live, self.dense.block_size)
+        table = self.dense.req_to_blocks[req_id][: known - freed]
         number = self._numbers[req_id] = self._numbers.get(req_id, -1) + 1
         return Cut(
             req_id,
-            length=computed,
+            length=request.num_computed_tokens,
             count=count,
             freed_blocks=freed,
             key=self._key(request),
             number=number,
             life=request.num_preemptions,
             leave=leave,
-            table=None if table is None else tuple(block.block_id for block in table),
+            table=None if plain else tuple(block.block_id for block in table),
         )
 
-    def _leaving_blocks(self, req_id: str, live: int, count: int) -> tuple[int, ...] | None:
+    def _owed(self, req_id: str, kept: int) -> tuple[int, int]:
+        """What a request that was scheduled earlier in this very call has coming.
+
+        Its new tokens will follow the tokens kept. They may need a block where the old place of
+        theirs was in one that leaves.
+
+        Returns:
+            The blocks it was just given, and those it must keep beyond what the kept tokens need.
+        """
+        fresh, num_new_tokens = self._given.get(req_id, (0, 0))
+        size = self.dense.block_size
+        missing = ceil_div(kept + num_new_tokens, size) - ceil_div(kept, size) - fresh
+        return fresh, max(missing, 0)
+
+    def _leaving_blocks(self, live: int, count: int) -> tuple[int, ...] | None:
         """The policy's hint, where it gives a proper one; a bad hint costs speed, nothing else."""
-        held = len(self.dense.req_to_blocks[req_id])
-        leaving = self.dense.num_leaving(req_id, live, count)
+        size = self.dense.block_size
+        leaving = self.dense.num_leaving(live, count)
         try:
-            return proper_hint(self.eviction_policy, held, leaving, self.dense.block_size)
+            return proper_hint(self.eviction_policy, ceil_div(live, size), leaving, size)
         except PolicyError as error:
             logger.warning_once(str(error))
             return None
@@ -207,8 +267,16 @@ def make_scheduler(vllm_config: Any, *args: Any, **kwargs: Any) -> VTokenMixin:
     return cls(vllm_config, *args, **kwargs)
 
 
+def _pressure(config: VTokenConfig, block_size: int) -> PressureRule | None:
+    if not config.evicts or config.trigger is not When.PRESSURE:
+        return None
+    return PressureRule(config.budget, block_size)
+
+
 def _rule(config: VTokenConfig, policy: Policy, block_size: int) -> BudgetRule | None:
     if not config.evicts:
         return None
     check_budget(config, policy, block_size)
+    if config.trigger is not When.BUDGET:
+        return None
     return BudgetRule(config.budget, block_size, config.prefill_interval)

@@ -36,11 +36,10 @@ class EvictionTrace:
             cuts,
             result.victims.tolist(),
             result.plan.new_lengths,
-            result.plan.freed_blocks,
             result.plan.num_moves().tolist(),
             strict=True,
         )
-        for cut, victims, live, freed, moved in rows:
+        for cut, victims, live, moved in rows:
             line = {
                 "request": external_id(cut.req_id),
                 "life": cut.life,
@@ -48,7 +47,7 @@ class EvictionTrace:
                 "length": cut.length,
                 "evicted": sorted(victims[: cut.count]),
                 "live": live,
-                "freed_blocks": freed,
+                "freed_blocks": cut.freed_blocks,
                 "moved": moved,
             }
             self._file.write(json.dumps(line) + "\n")
