@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from vtoken_sdk.errors import TableError
+from vtoken_sdk.metrics import Metrics
 from vtoken_sdk.planner import MovePlan, Snapshot, plan_in_place
 from vtoken_sdk.relocate import Relocator, copy_kv, slots_at, slots_of
 from vtoken_sdk.selection import choose_victims
@@ -72,6 +73,10 @@ class VTokenRuntime:
         policy: Chooses the victims of :meth:`cut`; None where victims always come from outside.
         block_size: Tokens per block (S).
         device: The engine's device.
+
+    Attributes:
+        table: What is known about every live token.
+        metrics: What was done so far by :meth:`cut`.
     """
 
     def __init__(
@@ -81,6 +86,7 @@ class VTokenRuntime:
         self.block_size = block_size
         self.device = torch.device(device)
         self.table = TokenTable(block_size, self.device)
+        self.metrics = Metrics()
         self._blocks: dict[str, list[int]] = {}
         self._evicted: dict[str, set[int]] = {}
 
@@ -125,6 +131,7 @@ class VTokenRuntime:
             slots_at(block_tables, row, destination, self.block_size),
         )
         self.table.apply_moves(rows, plan)
+        self.metrics.count_plan(plan)
         live = self.table.token_id[upload(rows, self.device), : max(plan.new_lengths)]
         return CutResult(ids, plan, live)
 
