@@ -1,4 +1,4 @@
-"""KV caches in every layout that vLLM uses, for tests."""
+"""KV caches in every layout that vLLM uses, and in some that are awkward, for tests."""
 
 from __future__ import annotations
 
@@ -7,70 +7,34 @@ from math import prod
 import torch
 from torch import Tensor
 
-from vtoken_sdk.relocate import KVLayout, ScatteredKV, StridedKV
+from vtoken_sdk.bench.caches import CPU_LAYOUTS, ORDERS, CacheShape, make_cache, random_bits
+from vtoken_sdk.relocate import KVLayout, StridedKV
 
-# Axes of [layers, blocks, heads, slots, channels] in the order of memory.
-ORDERS = {
-    "LBHNC": (0, 1, 2, 3, 4),
-    "LBNHC": (0, 1, 3, 2, 4),
-    "LHBNC": (0, 2, 1, 3, 4),
-    "BLHNC": (1, 0, 2, 3, 4),
-    "BLNHC": (1, 0, 3, 2, 4),
-    "BHLNC": (1, 2, 0, 3, 4),
-}
-LAYOUTS = (*ORDERS, "layers apart", "two views", "offset", "vec", "vnni")
-DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.uint8)
+LAYOUTS = (*ORDERS, *CPU_LAYOUTS, "layers apart", "two views", "offset")
+DTYPES = ("float32", "bfloat16", "float16", "float8_e4m3fn", "uint8")
 
 LAYERS, BLOCKS, HEADS, SLOTS, CHANNELS = 3, 6, 2, 4, 8
+CPU = torch.device("cpu")
 
 
-def random_bytes(dtype: torch.dtype, *shape: int) -> Tensor:
-    """Bit patterns of every kind, NaNs included."""
-    size = torch.empty((), dtype=dtype).element_size()
-    raw = torch.randint(0, 256, (*shape[:-1], shape[-1] * size), dtype=torch.uint8)
-    return raw.view(dtype)
+def shape_of(dtype: str) -> CacheShape:
+    """A cache small enough to be looked at a byte at a time."""
+    return CacheShape(LAYERS, BLOCKS, HEADS, SLOTS, CHANNELS, dtype)
 
 
-def ordered(order: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """A cache ``[layers, blocks, slots, heads, channels]`` that lies in the given order."""
-    sizes = (LAYERS, BLOCKS, HEADS, SLOTS, CHANNELS)
-    memory = random_bytes(dtype, *(sizes[axis] for axis in order))
-    return memory.permute([order.index(axis) for axis in range(5)]).transpose(2, 3)
-
-
-def make_layout(name: str, dtype: torch.dtype) -> KVLayout:
+def make_layout(name: str, dtype: str) -> KVLayout:
     """A small cache of random bytes."""
-    if name in ORDERS:
-        return StridedKV((ordered(ORDERS[name], dtype),))
+    shape = shape_of(dtype)
     if name == "layers apart":
-        return StridedKV(tuple(ordered(ORDERS["LBNHC"], dtype)[:1].clone() for _ in range(LAYERS)))
+        layers = (make_cache("LBNHC", shape, CPU).views[0][:1] for _ in range(LAYERS))
+        return StridedKV(tuple(layer.clone() for layer in layers))
     if name == "two views":
-        both = ordered(ORDERS["LBHNC"], dtype)
+        (both,) = make_cache("LBHNC", shape, CPU).views
         return StridedKV((both[..., : CHANNELS // 4], both[..., CHANNELS // 4 :]))
     if name == "offset":  # an odd number of elements ahead of the cache
         sizes = (LAYERS, BLOCKS, SLOTS, HEADS, CHANNELS)
-        flat = random_bytes(dtype, prod(sizes) + 1)
-        return StridedKV((flat[1:].view(sizes),))
-    memory = random_bytes(dtype, LAYERS, BLOCKS, HEADS, 2, SLOTS * CHANNELS)
-    steps = memory.stride()
-    if name == "vec":
-        shape, step = (LAYERS, BLOCKS, SLOTS, HEADS, CHANNELS), SLOTS * CHANNELS
-        keys = memory.as_strided(shape, (*steps[:2], 1, steps[2], SLOTS))
-        values = memory.as_strided(shape, (*steps[:2], CHANNELS, steps[2], 1), step)
-        return StridedKV((keys, values))
-    return ScatteredKV(tuple(memory.view(LAYERS, -1)), vnni_offsets(), memory[0, 0].numel())
-
-
-def vnni_offsets() -> Tensor:
-    """As AMX wants it: keys paired along channels, values along slots; ``[S, elements]``."""
-    slot, head, channel = (
-        torch.arange(size).view(shape)
-        for size, shape in ((SLOTS, (-1, 1, 1)), (HEADS, (1, -1, 1)), (CHANNELS, (1, 1, -1)))
-    )
-    base = head * (2 * SLOTS * CHANNELS)
-    keys = base + channel // 2 * 2 * SLOTS + slot * 2 + channel % 2
-    values = base + SLOTS * CHANNELS + slot // 2 * 2 * CHANNELS + channel * 2 + slot % 2
-    return torch.stack([keys, values], 1).flatten(1)
+        return StridedKV((random_bits(shape, [prod(sizes) + 1], CPU)[1:].view(sizes),))
+    return make_cache(name, shape, CPU)
 
 
 def raw(layout: KVLayout) -> list[Tensor]:

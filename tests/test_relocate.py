@@ -14,14 +14,13 @@ from tests.kv_layouts import (
     DTYPES,
     LAYERS,
     LAYOUTS,
-    ORDERS,
     SLOTS,
     copy_one_by_one,
     make_layout,
-    ordered,
     raw,
 )
 from vtoken_sdk import kv_rows, relocate
+from vtoken_sdk.bench.caches import ORDERS
 from vtoken_sdk.kv_rows import Lanes, Rows
 from vtoken_sdk.relocate import (
     KVLayout,
@@ -45,7 +44,7 @@ def moves(count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     return sources, destinations
 
 
-def check_against_loop(name: str, dtype: torch.dtype) -> None:
+def check_against_loop(name: str, dtype: str) -> None:
     torch.manual_seed(0)
     layout, (sources, destinations) = make_layout(name, dtype), moves(10)
     before = [memory.clone() for memory in raw(layout)]
@@ -59,24 +58,24 @@ def check_against_loop(name: str, dtype: torch.dtype) -> None:
         assert not torch.equal(got, old), "nothing was copied"
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_every_layout_and_dtype(name: str, dtype: torch.dtype) -> None:
+def test_every_layout_and_dtype(name: str, dtype: str) -> None:
     check_against_loop(name, dtype)
 
 
 @pytest.mark.parametrize("workspace", [1, 100, 1000])
-@pytest.mark.parametrize("name", ["LBHNC", "layers apart", "vec", "vnni"])
+@pytest.mark.parametrize("name", ["LBHNC", "layers apart", "cpu-vec", "cpu-amx"])
 def test_copies_by_parts_are_the_same(
     name: str, workspace: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kv_rows, "CPU_WORKSPACE", workspace)
-    check_against_loop(name, torch.float16)
+    check_against_loop(name, "float16")
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_parts_cover_a_token_once(name: str) -> None:
-    layout = make_layout(name, torch.float32)
+    layout = make_layout(name, "float32")
     bytes_of_token = sum(part.token_bytes for part in layout.parts)
     assert bytes_of_token == gather_kv(layout, torch.tensor([0])).numel() * 4
     spare = 4 if name == "offset" else 0
@@ -93,20 +92,20 @@ def test_parts_cover_a_token_once(name: str) -> None:
     ],
 )
 def test_rows_are_as_wide_as_the_layout_allows(name: str, rows: int, row_bytes: int) -> None:
-    (part,) = make_layout(name, torch.float32).parts
+    (part,) = make_layout(name, "float32").parts
     assert isinstance(part, Rows)
     assert (len(part.pieces), part.row_bytes) == (rows, row_bytes)
     assert part.stores[0].dtype == torch.complex128
 
 
 def test_layers_apart_share_their_indices() -> None:
-    (part,) = make_layout("layers apart", torch.float32).parts
+    (part,) = make_layout("layers apart", "float32").parts
     assert isinstance(part, Rows)
     assert len(part.stores) == LAYERS
 
 
 def test_neighbouring_elements_are_found_in_a_probed_layout() -> None:
-    layout = make_layout("vnni", torch.bfloat16)
+    layout = make_layout("cpu-amx", "bfloat16")
     assert isinstance(layout, ScatteredKV)
     assert [part.row_bytes for part in layout.parts] == [2]  # values lie singly
     keys = layout.offsets.view(SLOTS, 2, -1)[:, 0]
@@ -115,14 +114,14 @@ def test_neighbouring_elements_are_found_in_a_probed_layout() -> None:
 
 
 def test_transposed_keys_are_indexed_by_slot() -> None:
-    kinds = {type(part) for part in make_layout("vec", torch.float32).parts}
+    kinds = {type(part) for part in make_layout("cpu-vec", "float32").parts}
     assert kinds == {Lanes, Rows}
 
 
 def test_no_moves() -> None:
     none = torch.empty(0, dtype=torch.int64)
     for name in LAYOUTS:
-        layout = make_layout(name, torch.float32)
+        layout = make_layout(name, "float32")
         before = [memory.clone() for memory in raw(layout)]
         copy_kv(layout, none, none)
         assert all(map(torch.equal, raw(layout), before))
@@ -139,7 +138,7 @@ def test_a_cache_of_another_runtime_may_be_an_inference_tensor() -> None:
 class TestModes:
     @pytest.mark.parametrize("mode", list(Mode))
     def test_on_a_cpu_all_are_done_on_return(self, mode: Mode) -> None:
-        layout, (sources, destinations) = make_layout("LBNHC", torch.uint8), moves(4)
+        layout, (sources, destinations) = make_layout("LBNHC", "uint8"), moves(4)
         expected = gather_kv(layout, sources)
         relocator = Relocator(layout, mode.value)
         relocator.copy(sources, destinations)
@@ -149,7 +148,7 @@ class TestModes:
 
     def test_unknown_modes_are_refused(self) -> None:
         with pytest.raises(ValueError, match="later"):
-            Relocator(make_layout("LBNHC", torch.float32), "later")
+            Relocator(make_layout("LBNHC", "float32"), "later")
 
     def test_staged_waits_for_what_was_launched_and_is_waited_for_once(
         self, monkeypatch: pytest.MonkeyPatch
@@ -235,13 +234,14 @@ def record_streams(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 KERNEL_TEST = """
 import torch
-from tests.kv_layouts import ORDERS, make_layout, raw
+from tests.kv_layouts import make_layout, raw
+from vtoken_sdk.bench.caches import ORDERS
 from tests.test_relocate import moves
 from vtoken_sdk.kv_triton import copy_rows
 from vtoken_sdk.relocate import copy_kv
 
 for name in ORDERS:
-    for dtype in (torch.float32, torch.bfloat16):
+    for dtype in ("float32", "bfloat16"):
         torch.manual_seed(0)
         layout, (sources, destinations) = make_layout(name, dtype), moves(10)
         before = [memory.clone() for memory in raw(layout)]
@@ -266,7 +266,7 @@ def test_the_kernel_does_what_torch_does(run: Run) -> None:
 
 @pytest.mark.parametrize("name", ORDERS)
 def test_gather_reads_what_was_written(name: str) -> None:
-    view = ordered(ORDERS[name], torch.float32)
+    (view,) = make_layout(name, "float32").views
     slots = torch.tensor([5, 0, 23])
     got = gather_kv(StridedKV((view,)), slots)
     assert torch.equal(

@@ -7,8 +7,10 @@ addresses allow: a copy is then one ``index_select`` and one ``index_copy_`` of 
     [L, B, N, H, C]   slot (b, n) = L rows of H * C elements
     [L, B, H, N, C]   slot (b, n) = L * H rows of C elements
 
-Where rows would be a few bytes (keys transposed within a block), their indices would weigh more
-than what they name; there the strided view itself is indexed, with one index per slot.
+Where a row would be a single 4-byte element (keys transposed within a block), the strided view
+itself is indexed instead, with one index per slot: it goes through a token's elements in the order
+of memory, which takes half the time. For narrower elements, whose neighbours share a cache line,
+rows are faster nevertheless (``vtoken bench relocation``).
 
 What is copied at a time is bounded: on a CPU it then stays in the cache, on a GPU a large cut takes
 no memory that the engine has planned for other things.
@@ -37,7 +39,7 @@ DEVICE_WORKSPACE = 64 << 20
 KERNEL_VARIABLE = "VTOKEN_RELOCATION_KERNEL"
 """Environment variable: ``triton`` copies by our own kernel on CUDA; the default is ``torch``."""
 
-_NARROW = 16  # bytes of a row that are not worth an index each
+_SINGLE = range(4, 16)  # bytes of a row where the view is indexed instead
 _INDEX_BYTES = 16  # a row to read and a row to write
 _UNITS = {
     16: torch.complex128,
@@ -97,6 +99,10 @@ class Rows:
             return slots * self.slot_rows
         return (slots // size) * self.block_rows + (slots % size) * self.slot_rows
 
+    def rows_of(self, slots: Tensor) -> Tensor:
+        """All rows of slots, int64 ``[P * slots]``."""
+        return (self._within(self.pieces, slots) + self.first_row(slots)).flatten()
+
     def _chunks(self, sources: Tensor, destinations: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Rows to read and write, a workspace at a time: all moves of some pieces if they fit.
 
@@ -134,6 +140,10 @@ class Lanes:
         """Bytes of a token in all layers."""
         return self.view[:, 0, 0].numel() * self.view.element_size()
 
+    def as_rows(self) -> Rows:
+        """The same as rows of an element each."""
+        return _regular_rows([self.view])
+
     def copy(self, sources: Tensor, destinations: Tensor) -> None:
         """Copy slots, in order and by parts: see :func:`vtoken_sdk.relocate.copy_kv`."""
         size, layers = self.view.shape[2], self.view.shape[0]
@@ -170,7 +180,7 @@ def parts_of_views(views: Sequence[Tensor]) -> tuple[Rows | Lanes, ...]:
     parts: list[Rows | Lanes] = []
     for view in views:
         width = _width(view)
-        if width * view.element_size() < _NARROW:
+        if width * view.element_size() in _SINGLE:
             parts.append(Lanes(view.view(_UNITS[view.element_size()])))
         else:
             key = (view.shape, view.stride(), view.dtype, view.device, _unit(view, width))

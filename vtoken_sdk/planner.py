@@ -190,9 +190,7 @@ def _plan(snapshot: Snapshot, ends: tuple[int, ...], order: _BlockOrder | None) 
         for n, m in zip(snapshot.lengths, new_lengths, strict=True)
     )
     lengths, epochs = snapshot.lengths, snapshot.epochs
-    return MovePlan(
-        sources, destinations, kept, lengths, new_lengths, freed, epochs, widths=widths
-    )
+    return MovePlan(sources, destinations, kept, lengths, new_lengths, freed, epochs, widths=widths)
 
 
 def _compact(flags: Tensor, values: Tensor, width: int) -> Tensor:

@@ -36,6 +36,11 @@ class StridedKV:
         return self.views[0].device
 
     @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.views[0].element_size()
+
+    @property
     def block_size(self) -> int:
         """Tokens per block (S)."""
         return self.views[0].shape[2]
@@ -65,6 +70,11 @@ class ScatteredKV:
     def device(self) -> torch.device:
         """Where the cache lies."""
         return self.storages[0].device
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.storages[0].element_size()
 
     @property
     def block_size(self) -> int:
