@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import prod
 
 import torch
-from torch import Tensor
 
 from vtoken_sdk.bench.caches import CPU_LAYOUTS, ORDERS, CacheShape, make_cache, random_bits
 from vtoken_sdk.relocate import KVLayout, StridedKV
@@ -35,13 +34,6 @@ def make_layout(name: str, dtype: str) -> KVLayout:
         sizes = (LAYERS, BLOCKS, SLOTS, HEADS, CHANNELS)
         return StridedKV((random_bits(shape, [prod(sizes) + 1], CPU)[1:].view(sizes),))
     return make_cache(name, shape, CPU)
-
-
-def raw(layout: KVLayout) -> list[Tensor]:
-    """All memory of a cache as bytes, a view per storage."""
-    parts = layout.views if isinstance(layout, StridedKV) else layout.storages
-    storages = {part.untyped_storage().data_ptr(): part.untyped_storage() for part in parts}
-    return [torch.empty(0, dtype=torch.uint8).set_(storage) for storage in storages.values()]
 
 
 def copy_one_by_one(layout: KVLayout, sources: list[int], destinations: list[int]) -> None:

@@ -17,10 +17,9 @@ from tests.kv_layouts import (
     SLOTS,
     copy_one_by_one,
     make_layout,
-    raw,
 )
 from vtoken_sdk import kv_rows, relocate
-from vtoken_sdk.bench.caches import ORDERS
+from vtoken_sdk.bench.caches import ORDERS, memory_of
 from vtoken_sdk.kv_rows import Lanes, Rows
 from vtoken_sdk.relocate import (
     KVLayout,
@@ -47,13 +46,13 @@ def moves(count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
 def check_against_loop(name: str, dtype: str) -> None:
     torch.manual_seed(0)
     layout, (sources, destinations) = make_layout(name, dtype), moves(10)
-    before = [memory.clone() for memory in raw(layout)]
+    before = [memory.clone() for memory in memory_of(layout)]
     copy_one_by_one(layout, sources.tolist(), destinations.tolist())
-    expected = [memory.clone() for memory in raw(layout)]
-    for memory, old in zip(raw(layout), before, strict=True):
+    expected = [memory.clone() for memory in memory_of(layout)]
+    for memory, old in zip(memory_of(layout), before, strict=True):
         memory.copy_(old)
     copy_kv(layout, sources, destinations)
-    for got, want, old in zip(raw(layout), expected, before, strict=True):
+    for got, want, old in zip(memory_of(layout), expected, before, strict=True):
         assert torch.equal(got, want)
         assert not torch.equal(got, old), "nothing was copied"
 
@@ -79,7 +78,7 @@ def test_parts_cover_a_token_once(name: str) -> None:
     bytes_of_token = sum(part.token_bytes for part in layout.parts)
     assert bytes_of_token == gather_kv(layout, torch.tensor([0])).numel() * 4
     spare = 4 if name == "offset" else 0
-    assert bytes_of_token * TOTAL + spare == sum(memory.numel() for memory in raw(layout))
+    assert bytes_of_token * TOTAL + spare == sum(memory.numel() for memory in memory_of(layout))
 
 
 @pytest.mark.parametrize(
@@ -122,9 +121,9 @@ def test_no_moves() -> None:
     none = torch.empty(0, dtype=torch.int64)
     for name in LAYOUTS:
         layout = make_layout(name, "float32")
-        before = [memory.clone() for memory in raw(layout)]
+        before = [memory.clone() for memory in memory_of(layout)]
         copy_kv(layout, none, none)
-        assert all(map(torch.equal, raw(layout), before))
+        assert all(map(torch.equal, memory_of(layout), before))
 
 
 def test_a_cache_of_another_runtime_may_be_an_inference_tensor() -> None:
@@ -234,8 +233,8 @@ def record_streams(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 KERNEL_TEST = """
 import torch
-from tests.kv_layouts import make_layout, raw
-from vtoken_sdk.bench.caches import ORDERS
+from tests.kv_layouts import make_layout
+from vtoken_sdk.bench.caches import ORDERS, memory_of
 from tests.test_relocate import moves
 from vtoken_sdk.kv_triton import copy_rows
 from vtoken_sdk.relocate import copy_kv
@@ -244,16 +243,16 @@ for name in ORDERS:
     for dtype in ("float32", "bfloat16"):
         torch.manual_seed(0)
         layout, (sources, destinations) = make_layout(name, dtype), moves(10)
-        before = [memory.clone() for memory in raw(layout)]
+        before = [memory.clone() for memory in memory_of(layout)]
         copy_kv(layout, sources, destinations)
-        expected = [memory.clone() for memory in raw(layout)]
-        for memory, old in zip(raw(layout), before):
+        expected = [memory.clone() for memory in memory_of(layout)]
+        for memory, old in zip(memory_of(layout), before):
             memory.copy_(old)
         for rows in layout.parts:
             for store in rows.stores:
                 copy_rows(store, *map(rows.first_row, (sources, destinations)), rows.pieces)
-        assert all(map(torch.equal, raw(layout), expected)), (name, dtype)
-        assert not any(map(torch.equal, raw(layout), before))
+        assert all(map(torch.equal, memory_of(layout), expected)), (name, dtype)
+        assert not any(map(torch.equal, memory_of(layout), before))
 print("same")
 """
 

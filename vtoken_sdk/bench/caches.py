@@ -109,3 +109,31 @@ def _amx_offsets(size: int, heads: int, dim: int) -> Tensor:
     keys = head + channel // 2 * 2 * size + slot * 2 + channel % 2
     values = head + size * dim + slot // 2 * 2 * dim + channel * 2 + slot % 2
     return torch.stack([keys, values], 1).flatten(1)
+
+
+def moved_to(layout: KVLayout, device: torch.device) -> KVLayout:
+    """A copy of a cache on another device, byte for byte and stride for stride."""
+    parts = layout.views if isinstance(layout, StridedKV) else layout.storages
+    storages = {part.untyped_storage().data_ptr(): part for part in parts}
+    copies = {at: whole(part).to(device, copy=True) for at, part in storages.items()}
+    moved = tuple(
+        copies[part.untyped_storage().data_ptr()]
+        .view(part.dtype)
+        .as_strided(part.shape, part.stride(), part.storage_offset())
+        for part in parts
+    )
+    if isinstance(layout, StridedKV):
+        return StridedKV(moved)
+    return ScatteredKV(moved, layout.offsets.to(device), layout.block_elements)
+
+
+def memory_of(layout: KVLayout) -> list[Tensor]:
+    """All memory of a cache as bytes, one tensor per storage; no copies."""
+    parts = layout.views if isinstance(layout, StridedKV) else layout.storages
+    return [whole(part) for part in {p.untyped_storage().data_ptr(): p for p in parts}.values()]
+
+
+def whole(part: Tensor) -> Tensor:
+    """The storage behind a tensor, as bytes."""
+    elements = part.untyped_storage().nbytes() // part.element_size()
+    return part.as_strided((elements,), (1,), 0).view(torch.uint8)
