@@ -91,7 +91,7 @@ def test_planner_command(vtoken) -> None:
     figures = json.loads(result.stdout)
     assert figures["settings"]["seed"] == 0
     assert {"torch", "python", "vtoken-sdk"} <= set(figures["environment"])
-    assert all(t["median_ms"] >= t["best_ms"] > 0 for t in figures["times"].values())
+    assert all(t["median_ms"] >= t["best_ms"] >= 0 for t in figures["times"].values())
     assert set(figures["patterns"]) == set(PATTERNS)
 
 

@@ -24,7 +24,7 @@ def planner(
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Time move planning on one core, and compare in-place plans with repacking."""
+    """Time planning; compare in-place plans with repacking."""
     from vtoken_sdk.bench import planner as bench
 
     settings = bench.PlannerBench(
@@ -48,7 +48,7 @@ def relocation(
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Time copies between slots in every KV layout, against torch's plain copy."""
+    """Time copies between slots in every KV layout."""
     from vtoken_sdk.bench import relocation as bench
 
     result = bench.run(bench.RelocationBench(moves, repeats, threads, seed))
