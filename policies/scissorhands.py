@@ -22,7 +22,7 @@ class Scissorhands(WindowedPolicy):
 
     Args:
         window: Queries that are counted.
-        uniform: Count queries against tokens below 1 / visible tokens (paper), not for the top 10 %.
+        uniform: Count queries against tokens below 1 / visible tokens, not for the top 10 %.
     """
 
     name = "scissorhands"

@@ -16,8 +16,8 @@ class TOVA(LayeredPolicy):
     """Keep the tokens that the last query attends to most.
 
     Source: Oren et al., "Transformers are Multi-State RNNs"; schwartz-lab-NLP/TOVA,
-    ``src/tova_cache.py``. Deviations: officially each layer keeps its own tokens by the mean over its
-    heads; here all layers share one kept set, so their attention is averaged too. A block of
+    ``src/tova_cache.py``. Deviations: officially each layer keeps its own tokens by the mean over
+    its heads; here all layers share one kept set, so their attention is averaged too. A block of
     tokens leaves at a time, by the attention of one query. The default protects the newest token,
     which the official code leaves to the attention it pays itself.
     """

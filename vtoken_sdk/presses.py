@@ -1,8 +1,8 @@
 """Reaching the presses of NVIDIA/kvpress: which of them work here, loading and calling them.
 
 A press is written for a hook of transformers, which hands it the hidden states, keys, values and
-attention of a layer. Of these a KV cache holds keys (and the adapter can compute attention), so presses
-that look at nothing else work.
+attention of a layer. Of these a policy sees keys and attention, so presses that look at nothing
+else work.
 """
 
 from __future__ import annotations

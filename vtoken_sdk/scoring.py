@@ -140,7 +140,8 @@ def hits_above(rows: Tensor, quantile: float) -> Tensor:
         int64 ``[num_live]``.
     """
     place = int(quantile * rows.shape[1]) + 1
-    return (rows > rows.kthvalue(place, 1, keepdim=True).values).sum(0)
+    threshold: Tensor = rows.kthvalue(place, 1, keepdim=True).values
+    return (rows > threshold).sum(0)
 
 
 def misses_of_uniform(seq: SequenceView) -> Tensor:
@@ -165,7 +166,8 @@ def shares(rows: Tensor) -> Tensor:
 
 def unit(keys: Tensor) -> Tensor:
     """Scale vectors in the last dimension to length 1."""
-    return keys / keys.norm(dim=-1, keepdim=True).clamp_min(1e-8)
+    lengths: Tensor = keys.norm(dim=-1, keepdim=True)
+    return keys / lengths.clamp_min(1e-8)
 
 
 def redundancy(keys: Tensor, threshold: float = 0.5) -> Tensor:
@@ -190,7 +192,7 @@ def redundancy(keys: Tensor, threshold: float = 0.5) -> Tensor:
     num_live = units.shape[1]
     place = torch.arange(num_live, device=keys.device)
     total = units.new_zeros(units.shape[:2])
-    for rows in place.split(_CHUNK):
+    for rows in torch.split(place, _CHUNK):
         cosine = units[:, rows] @ units.transpose(1, 2)
         cosine.masked_fill_(rows[:, None] == place, 0.0)
         forgiven = torch.where(cosine > threshold, place, 0).amax(-1, keepdim=True)
