@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vtoken_sdk import SequenceView, Signal, WindowedPolicy, hookimpl, param
-from vtoken_sdk.scoring import max_pool, redundancy, shares, text_order
+from vtoken_sdk.scoring import in_view_order, max_pool, redundancy, shares, text_order
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,9 +17,8 @@ class RKV(WindowedPolicy):
     """Weigh the attention of the last queries against the similarity to other tokens.
 
     Source: Cai et al., "R-KV: Redundancy-aware KV Cache Compression for Reasoning Models";
-    Zefan-Cai/R-KV, ``rkv/compression/r1_kv.py``. Deviations: layers and heads share one kept set,
-    so both are averaged over them (attention before it is pooled, where officially a KV head takes
-    the largest logit of its query heads); a block leaves at a time, not 128 tokens.
+    Zefan-Cai/R-KV, ``rkv/compression/r1_kv.py``. Deviations: one kept set, so both are averaged
+    over layers and heads (officially a KV head takes the largest logit); a block leaves at a time.
 
     Args:
         window: The last tokens, which stay, and whose queries rate the others.
@@ -37,9 +36,10 @@ class RKV(WindowedPolicy):
 
     def score(self, seq: SequenceView) -> Tensor:
         """Importance minus redundancy."""
-        rows = shares(self.attention_before_window(seq))
-        importance = max_pool(seq, rows.mean(0), self.kernel)
-        repeated = self.rate_keys(seq, redundancy, text_order(seq))
+        order = text_order(seq)
+        received = shares(self.attention_before_window(seq, order)).mean(0)
+        importance = in_view_order(max_pool(received, self.kernel), order)
+        repeated = self.rate_keys(seq, redundancy, order)
         return self.mix_lambda * importance - (1 - self.mix_lambda) * repeated
 
 

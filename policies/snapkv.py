@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vtoken_sdk import SequenceView, Signal, WindowedPolicy, hookimpl, param
-from vtoken_sdk.scoring import mean_pool
+from vtoken_sdk.scoring import in_view_order, mean_pool, text_order
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,7 +36,9 @@ class SnapKV(WindowedPolicy):
 
     def score(self, seq: SequenceView) -> Tensor:
         """Attention of the window to what lies before it, pooled."""
-        return mean_pool(seq, self.attention_before_window(seq).sum(0), self.kernel)
+        order = text_order(seq)
+        received = self.attention_before_window(seq, order).sum(0)
+        return in_view_order(mean_pool(received, self.kernel), order)
 
 
 @hookimpl

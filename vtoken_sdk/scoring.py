@@ -90,9 +90,17 @@ class WindowedPolicy(LayeredPolicy):
         """The window."""
         return self.window
 
-    def attention_before_window(self, seq: SequenceView) -> Tensor:
-        """Attention of the last queries, 0 for their own tokens, float32 ``[window, num_live]``."""
-        return seq.attention.masked_fill(seq.recent(self.window), 0)
+    def attention_before_window(self, seq: SequenceView, order: Tensor) -> Tensor:
+        """Attention of the last queries, 0 for their own tokens.
+
+        Args:
+            seq: One sequence.
+            order: What :func:`text_order` returned.
+
+        Returns:
+            float32 ``[window, num_live]``, in the order of the text.
+        """
+        return seq.attention.masked_fill(seq.recent(self.window), 0)[:, order]
 
 
 def text_order(seq: SequenceView) -> Tensor:
@@ -105,28 +113,24 @@ def in_view_order(values: Tensor, order: Tensor) -> Tensor:
     return values.new_empty(values.shape).index_copy_(0, order, values)
 
 
-def mean_pool(seq: SequenceView, values: Tensor, width: int) -> Tensor:
-    """Average over neighbours in the text, with zeros beyond its ends (``avg_pool1d``).
+def mean_pool(values: Tensor, width: int) -> Tensor:
+    """Average over neighbours, with zeros beyond the ends (``avg_pool1d``).
 
     Args:
-        seq: One sequence. Neighbours of a token are the live tokens before and after it.
-        values: float32 ``[num_live]``.
+        values: float32 ``[num_live]`` in the order of the text, so neighbours of a token are the
+            live tokens before and after it.
         width: Tokens averaged, itself included; an even width reaches one further back.
     """
     from torch.nn.functional import avg_pool1d
 
-    order = text_order(seq)
-    pooled = avg_pool1d(values[order][None], width, 1, width // 2)[0, : seq.num_live]
-    return in_view_order(pooled, order)
+    return avg_pool1d(values[None], width, 1, width // 2)[0, : len(values)]
 
 
-def max_pool(seq: SequenceView, values: Tensor, width: int) -> Tensor:
-    """The largest among neighbours in the text; arguments as for :func:`mean_pool`."""
+def max_pool(values: Tensor, width: int) -> Tensor:
+    """The largest among neighbours; arguments as for :func:`mean_pool`."""
     from torch.nn.functional import max_pool1d
 
-    order = text_order(seq)
-    pooled = max_pool1d(values[order][None], width, 1, width // 2)[0, : seq.num_live]
-    return in_view_order(pooled, order)
+    return max_pool1d(values[None], width, 1, width // 2)[0, : len(values)]
 
 
 def hits_above(rows: Tensor, quantile: float) -> Tensor:

@@ -1,4 +1,4 @@
-"""The scores of the published policies, written from their sources, one head and one token at a time.
+"""The scores of the published policies, written from their sources, head by head, token by token.
 
 Everything here works on whole attention matrices in float64 and shares no code with the product.
 Layers and heads are averaged at the end, which is the one deviation all built-in policies have.
@@ -72,11 +72,7 @@ def tova(attention: np.ndarray) -> np.ndarray:
 
 def knorm(keys: np.ndarray) -> np.ndarray:
     """knorm_press.py: minus the length of the key."""
-    layers, n, heads, _ = keys.shape
-    lengths = [
-        [np.sqrt((keys[layer, token] ** 2).sum(-1)).mean() for token in range(n)]
-        for layer in range(layers)
-    ]
+    lengths = [[np.sqrt((key**2).sum(-1)).mean() for key in layer] for layer in keys]
     return -np.mean(lengths, axis=0)
 
 

@@ -11,9 +11,9 @@ from vtoken_sdk.scoring import LayeredPolicy
 from vtoken_sdk.testing import make_view
 from vtoken_sdk.testing.views import GivenTokens
 
-TEXT = """The old harbour master kept a ledger of every ship that came in, its cargo, its crew and the
-weather of that day. In the year of the great storm he wrote only one line, and nobody has ever found
-out what it meant: seven bells, no wind, and the sea as flat as a table until the morning came."""
+TEXT = """The old harbour master kept a ledger of every ship that came in, its cargo, its crew and
+the weather of that day. In the year of the great storm he wrote only one line, and nobody has ever
+found out what it meant: seven bells, no wind, and the sea as flat as a table until the morning."""
 
 
 @dataclass(frozen=True)

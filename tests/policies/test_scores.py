@@ -6,13 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-import torch
 
 from tests.policies import official
-from tests.policies.tensors import Tensors, causal_attention, model_tensors, random_tensors
+from tests.policies.tensors import Tensors, model_tensors, random_tensors
 from vtoken_sdk import models, registry
 from vtoken_sdk.policy import Policy
-from vtoken_sdk.testing import make_view, scores, victims
+from vtoken_sdk.testing import scores, victims
 
 Official = Callable[[Policy, np.ndarray, np.ndarray], np.ndarray]
 
@@ -49,17 +48,20 @@ def agrees(tensors: Tensors, name: str, preset: str) -> None:
     """The policy's scores and its ranking of all it may evict are the official ones."""
     args = {} if preset == "default" else {"recent": 10}  # published windows exceed these texts
     policy = registry.make_policy(name, args, preset)
-    scored = tensors.layers_of(policy)
-    expected = OFFICIAL[name, preset](
-        policy, scored.attention.numpy(), scored.keys.double().numpy()
-    )
-    view = tensors.view(policy)
+    scored, view = tensors.layers_of(policy), tensors.view(policy)
+    formula = OFFICIAL[name, preset]
+    expected = formula(policy, scored.attention.numpy(), scored.keys.double().numpy())
+    found = scores(view).numpy()
     inside = np.isfinite(expected)  # the rest is pinned
-    np.testing.assert_allclose(scores(view)[inside].numpy(), expected[inside], rtol=2e-5, atol=1e-7)
-    evictable = [token for token in range(len(expected)) if view.evictable[token]]
-    ranked = sorted(evictable, key=lambda token: (expected[token], token))
-    for count in range(1, len(evictable) + 1):
-        assert victims(view, count) == sorted(ranked[:count])
+    np.testing.assert_allclose(found[inside], expected[inside], rtol=2e-5, atol=1e-7)
+    evictable = np.flatnonzero(view.evictable.numpy())
+    assert ranking(found, evictable) == ranking(expected, evictable)
+    assert victims(view, 12) == sorted(ranking(expected, evictable)[:12])
+
+
+def ranking(numbers: np.ndarray, tokens: np.ndarray) -> list[int]:
+    """First to leave first; the older one of two equals."""
+    return sorted(tokens.tolist(), key=lambda token: (numbers[token], token))
 
 
 @pytest.mark.parametrize(("name", "preset"), OFFICIAL)

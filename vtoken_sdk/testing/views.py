@@ -14,6 +14,7 @@ import torch
 
 from vtoken_sdk.errors import PolicyError
 from vtoken_sdk.policy import Policy, ScoringPolicy, Signal
+from vtoken_sdk.scoring import in_view_order
 from vtoken_sdk.selection import lowest
 from vtoken_sdk.table import TokenTable
 from vtoken_sdk.view import LiveTokens, Moment
@@ -114,7 +115,9 @@ class GivenTokens(LiveTokens):
         rows = self._attention("attention")
         window = self.given.policy.attention_window()
         if window is None:
-            return rows.sum(0)
+            # In one order whatever the order in memory, or sums would differ in their last bits.
+            order = self.token_ids.argsort()
+            return in_view_order(rows[:, order].sum(0), order)
         missing = max(window - len(rows), 0)
         return torch.nn.functional.pad(rows, (0, 0, missing, 0))[-window:]
 
