@@ -17,8 +17,8 @@ class H2O(LayeredPolicy):
 
     Source: Zhang et al., "H2O: Heavy-Hitter Oracle for Efficient Generative Inference of Large
     Language Models"; FMInference/H2O, ``h2o_hf/utils_hh/modify_llama.py``. Deviations: layers and
-    heads share one kept set, so their sums are averaged; a block of tokens leaves at once; budgets
-    are tokens (published: half of it is ``recent``); ``recent=0`` protects nothing, where the
+    heads share one kept set, so their sums are averaged; a block leaves at a time; budgets are
+    tokens (published: half of them are ``recent``); ``recent=0`` protects nothing, where the
     official slice ``-0:`` spares all; the official mask hides a token while it leaves ``recent``.
 
     Args:

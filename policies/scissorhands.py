@@ -22,7 +22,8 @@ class Scissorhands(WindowedPolicy):
 
     Args:
         window: Queries that are counted.
-        uniform: Count queries against tokens below 1 / visible tokens, not for the top 10 %.
+        uniform: Count against a token what gave it less than 1 / visible tokens (paper), not for
+            it what gave it more than 90 % of the tokens (code).
     """
 
     name = "scissorhands"
