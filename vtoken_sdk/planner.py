@@ -16,6 +16,7 @@ are static and the device is never waited for; short move lists are padded with 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -66,6 +67,18 @@ class Snapshot:
         return tuple(n - k for n, k in zip(self.lengths, self.counts, strict=True))
 
 
+class Outcome(StrEnum):
+    """What became of the plan for one sequence."""
+
+    ACCEPTED = "accepted"
+    NO_CANDIDATES = "no candidates"
+    """No block may be left."""
+    NO_GAIN = "no gain"
+    """As many blocks would be taken as given back."""
+    NO_HEADROOM = "no headroom"
+    """There are too few free blocks to copy to."""
+
+
 class Moves(NamedTuple):
     """Moves of several sequences end to end, int64 ``[moves]`` each.
 
@@ -84,6 +97,9 @@ class Moves(NamedTuple):
 class MovePlan:
     """Moves of R sequences, and the block tables that remain.
 
+    A plan that needs blocks to copy to counts them as table positions behind the sequence's own, so
+    in-place and out-of-place plans are carried out and committed by the same code.
+
     Attributes:
         sources: Dense indices before the cut, int64 ``[R, W]``.
         destinations: Dense indices before the cut, int64 ``[R, W]``; equal to the source where a
@@ -96,6 +112,8 @@ class MovePlan:
         epochs: Versions the plan was made for.
         widths: Most moves each sequence can have, known on the host; what lies beyond is padding.
             Empty where W holds for all.
+        taken_blocks: Fresh blocks each table takes; empty where no sequence takes any.
+        outcomes: What became of each sequence's plan; empty where all are accepted.
     """
 
     sources: Tensor
@@ -106,6 +124,8 @@ class MovePlan:
     freed_blocks: tuple[int, ...]
     epochs: tuple[int, ...]
     widths: tuple[int, ...] = ()
+    taken_blocks: tuple[int, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
 
     def num_moves(self) -> Tensor:
         """Real moves per sequence, int64 ``[R]`` on the device."""
