@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from vtoken_sdk.config import Variant, VTokenConfig, When, check_budget, make_config
 from vtoken_sdk.errors import ConfigError
-from vtoken_sdk.registry import make_policy
+from vtoken_sdk.parameters import DEFAULT_PRESET, preset_args
+from vtoken_sdk.registry import load_policy, make_policy
 from vtoken_sdk.vllm.compat import check_features, check_vllm
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def engine_args(
     policy: str,
     budget: int,
     policy_args: Mapping[str, Any] | None = None,
+    preset: str = DEFAULT_PRESET,
     prefill_interval: int | None = None,
     trigger: str | When = When.BUDGET,
     variant: str | Variant = Variant.VTOKEN,
@@ -41,6 +43,7 @@ def engine_args(
         policy: Name of a registered policy, or ``path/to/file.py:Class``.
         budget: Most live tokens of a sequence after its prompt.
         policy_args: Parameters of the policy.
+        preset: Where its other parameters come from, see ``vtoken policies info``.
         prefill_interval: Evict every so many tokens of a prompt too, a multiple of the block size.
         trigger: ``budget`` evicts at fixed points of the text; ``pressure`` evicts nothing until a
             running request would have to be preempted.
@@ -59,7 +62,7 @@ def engine_args(
     config = _settings(
         policy=policy,
         budget=budget,
-        policy_args=dict(policy_args or {}),
+        policy_args={**preset_args(load_policy(policy), preset), **(policy_args or {})},
         prefill_interval=prefill_interval,
         trigger=trigger,
         variant=variant,
