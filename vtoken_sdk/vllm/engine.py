@@ -28,6 +28,7 @@ def engine_args(
     prefill_interval: int | None = None,
     variant: str | Variant = Variant.VTOKEN,
     seed: int = 0,
+    strict: bool = False,
     trace: str | Path | None = None,
     **vllm_args: Any,
 ) -> dict[str, Any]:
@@ -43,6 +44,7 @@ def engine_args(
         prefill_interval: Evict every so many tokens of a prompt too, a multiple of the block size.
         variant: ``vtoken``, ``naive``, ``off``, or ``native`` for stock vLLM on the same terms.
         seed: Seed of policies that draw random numbers.
+        strict: Stop the engine when the policy is at fault, instead of evicting the oldest tokens.
         trace: File that gets one JSON line per cut.
         **vllm_args: Anything else vLLM takes.
 
@@ -60,6 +62,7 @@ def engine_args(
         prefill_interval=prefill_interval,
         variant=variant,
         seed=seed,
+        strict=strict,
         trace=None if trace is None else str(trace),
     )
     arguments = _arguments(model, config, vllm_args)
