@@ -7,10 +7,12 @@ compiled models call it too.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from vtoken_sdk.attention import decode_mass
 from vtoken_sdk.errors import UnsupportedError, VTokenError
 from vtoken_sdk.keys import LayerKeys, ScatteredKeys, StridedKeys
 from vtoken_sdk.policy import Signal
@@ -24,6 +26,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from vtoken_sdk.policy import Policy
+    from vtoken_sdk.recorder import DecodeMass
+
+MOST_THREADS = 2
+"""The compiled loop has one thread and is about twice as fast there as torch, whose copies and
+products use all of them."""
 
 
 class SignalTaps:
@@ -74,7 +81,7 @@ class SignalTaps:
         self._expected = tuple(range(len(layers)))
         window = policy.attention_window()
         if window is None:
-            return MassRecorder(layers, runner.device)
+            return MassRecorder(layers, runner.device, choose_decode(layers))
         return WindowRecorder(layers, window, runner.device)
 
     def _tapped(self, forward: Any, place: int) -> Any:
@@ -113,6 +120,17 @@ class SignalTaps:
             )
         with torch.inference_mode():  # like the model's run, in which its tensors were made
             self._recorder.end()
+
+
+def choose_decode(layers: Sequence[ScoredLayer]) -> DecodeMass:
+    """The fastest way to score decoding sequences here: a compiled loop, or torch."""
+    if find_spec("numba") is None or torch.get_num_threads() > MOST_THREADS:
+        return decode_mass
+    from vtoken_sdk.attention_numba import NumbaDecode, fits
+
+    if not all(fits(layer.keys) for layer in layers):
+        return decode_mass
+    return NumbaDecode(layers[0].keys, layers[0].num_heads)
 
 
 def layer_names(runner: Any) -> list[str]:
