@@ -121,7 +121,14 @@ def _vllm_config(arguments: dict[str, Any]) -> Any:
     except TypeError as error:
         raise ConfigError(f"vLLM does not know an argument: {error}") from None
     except (OSError, ValueError) as error:
-        raise ConfigError(f"vLLM refuses this configuration: {error}") from error
+        model = arguments["model"]
+        advice = (
+            ""
+            if Path(model).is_dir()
+            else f"\nThere is no folder {model}: check the name; offline, give the folder of a "
+            "downloaded model"
+        )
+        raise ConfigError(f"vLLM refuses this configuration: {error}{advice}") from error
 
 
 def _check_pool(vllm_config: Any) -> None:
