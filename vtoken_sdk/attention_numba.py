@@ -4,8 +4,7 @@ vLLM keeps the keys of a block transposed on CPUs (``[head_size, S]``), so a sco
 scaled rows that lie next to each other: a loop the compiler turns into vector instructions, without
 the copy of all keys that torch would need.
 
-Importing this module imports numba. Do so only after vLLM's worker has started: vLLM breaks when
-numba was imported first.
+Importing this module imports numba, which slows a start down, so do it where it is used.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from llvmlite.binding import ffi
 from numba import njit
 
 from vtoken_sdk.keys import LayerKeys, StridedKeys
@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
+
+
+# When a CPU engine of vLLM starts, it looks into the __dict__ of everything in every module. This
+# object of llvmlite's takes any name for a function of its library, so without an answer of its own
+# the next engine in this process could not start.
+ffi.lib._fntab.setdefault("__dict__", {})
 
 
 def fits(keys: LayerKeys) -> bool:
