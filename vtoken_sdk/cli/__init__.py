@@ -37,6 +37,7 @@ class Command:
 
 COMMANDS = (
     Command("run", "Run prompts on real vLLM and compare what the KV cache cost."),
+    Command("bench", "Measure the parts of the runtime on their own."),
     Command("policies", "List the installed eviction policies, or describe one."),
     Command("model", "Prepare the small model that is used where none is named."),
 )
