@@ -215,10 +215,12 @@ def cut(policy: Policy, lengths: dict[str, int], faults: FaultLog | None = None)
 
 @seeded
 def test_the_oldest_leave_and_others_are_served(policy, kind, message) -> None:
-    faults = FaultLog("seeded")
+    repaired = []
+    faults = FaultLog("seeded", on_repair=repaired.append)
     chosen, _ = cut(policy(), {"a": GOOD, "b": BAD, "c": GOOD + 1, "d": BAD}, faults)
     assert chosen == {"a": newest(GOOD), "b": OLDEST, "c": newest(GOOD + 1), "d": OLDEST}
     assert dict(faults.collect()) == {kind: 2}
+    assert repaired == ["seeded"] * 2
 
 
 @seeded
@@ -235,6 +237,7 @@ def test_each_kind_is_logged_once(policy, kind, message, caplog) -> None:
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             cut(policy(), {"b": BAD}, faults)
+        faults.collect()
     (record,) = caplog.records
     assert "policy 'seeded'" in record.message
     assert dict(faults.collect()) == {kind: 3}

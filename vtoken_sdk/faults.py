@@ -17,7 +17,7 @@ import torch
 from vtoken_sdk.errors import PolicyError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
@@ -50,15 +50,21 @@ class FaultLog:
     Args:
         policy: The policy's name.
         strict: Wait for the device at every cut and raise, instead of repairing and going on.
+        on_repair: Called with the policy's name once for every sequence repaired.
 
     Attributes:
         counts: Sequences repaired, by kind of fault; see :meth:`collect`.
     """
 
-    def __init__(self, policy: str, strict: bool = False) -> None:
-        self.policy, self.strict = policy, strict
+    def __init__(
+        self,
+        policy: str,
+        strict: bool = False,
+        on_repair: Callable[[str], None] | None = None,
+    ) -> None:
+        self.policy, self.strict, self._on_repair = policy, strict, on_repair
         self.counts: Counter[str] = Counter()
-        self._pending: list[tuple[Tensor, torch.Event, tuple[str, ...]]] = []
+        self._pending: list[tuple[Tensor, torch.Event | None, tuple[str, ...]]] = []
 
     def on_host(self, kind: str, wrong: str, requests: Sequence[str], error: Exception) -> None:
         """A call failed, and these requests lose their oldest tokens instead.
@@ -76,19 +82,24 @@ class FaultLog:
         Raises:
             PolicyError: If the log is strict and one of them is not 0.
         """
-        if self.strict or codes.device.type == "cpu":
+        if self.strict:
             self._read(codes.tolist(), requests)
-            return
-        host = torch.empty(codes.shape, dtype=codes.dtype, pin_memory=True)
-        host.copy_(codes, non_blocking=True)
-        event = torch.Event(codes.device)
-        event.record()
-        self._pending.append((host, event, tuple(requests)))
+        elif codes.device.type == "cpu":
+            self._pending.append((codes, None, tuple(requests)))
+        else:
+            host = torch.empty(codes.shape, dtype=codes.dtype, pin_memory=True)
+            host.copy_(codes, non_blocking=True)
+            event = torch.Event(codes.device)
+            event.record()
+            self._pending.append((host, event, tuple(requests)))
 
     def collect(self) -> Counter[str]:
         """Count the codes that have arrived by now, and return all counts."""
-        while self._pending and self._pending[0][1].query():
-            codes, _, requests = self._pending.pop(0)
+        while self._pending:
+            codes, event, requests = self._pending[0]
+            if event is not None and not event.query():
+                break
+            self._pending.pop(0)
             self._read(codes.tolist(), requests)
         return self.counts
 
@@ -108,6 +119,9 @@ class FaultLog:
                 self._message(wrong, requests),
             )
         self.counts[kind] += len(requests)
+        if self._on_repair:
+            for _ in requests:
+                self._on_repair(self.policy)
 
     def _message(self, wrong: str, requests: Sequence[str]) -> str:
         return f"policy {self.policy!r}: {wrong} (request {', '.join(map(repr, requests))})"

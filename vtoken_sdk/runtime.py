@@ -102,11 +102,12 @@ class VTokenRuntime:
         strict: bool = True,
     ) -> None:
         self.policy, self.source = policy, source
-        self.faults = FaultLog(policy.name if policy else "", strict)
         self.block_size = block_size
         self.device = torch.device(device)
         self.table = TokenTable(block_size, self.device)
         self.metrics = Metrics()
+        name = policy.name if policy else ""
+        self.faults = FaultLog(name, strict, self.metrics.count_fallback)
         self._blocks: dict[str, list[int]] = {}
         self._evicted: dict[str, set[int]] = {}
 
@@ -165,8 +166,8 @@ class VTokenRuntime:
         )
         self.table.apply_moves(rows, plan)
         if self._recorder:
-            for row, length in zip(rows, plan.new_lengths, strict=True):
-                self._recorder.clear(row, length)
+            for cleared, length in zip(rows, plan.new_lengths, strict=True):
+                self._recorder.clear(cleared, length)
         self.metrics.count_plan(plan)
         live = self.table.token_id[upload(rows, self.device), : max(plan.new_lengths)]
         return CutResult(ids, plan, live)

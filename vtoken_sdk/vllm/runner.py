@@ -60,6 +60,7 @@ class CutRunner(_Base):
         """Carry out the cuts of the current step in stream order: nothing waits for anything."""
         cuts = self.directive.cuts
         self._report = None
+        self.runtime.faults.collect()
         if not cuts:
             return
         result = self.runtime.cut(
