@@ -6,19 +6,23 @@ Importing the package is cheap: torch, vLLM and pluggy are loaded only by what n
 from typing import TYPE_CHECKING, Any
 
 from vtoken_sdk._version import __version__
-from vtoken_sdk.policy import API_VERSION, Policy, ScoringPolicy, SequenceView, Signal
+from vtoken_sdk.policy import API_VERSION, Policy, ScoringPolicy, SequenceView, Signal, param
+from vtoken_sdk.scoring import LayeredPolicy, WindowedPolicy
 
 if TYPE_CHECKING:
     from vtoken_sdk.hookspecs import hookimpl
 
 __all__ = [
     "API_VERSION",
+    "LayeredPolicy",
     "Policy",
     "ScoringPolicy",
     "SequenceView",
     "Signal",
+    "WindowedPolicy",
     "__version__",
     "hookimpl",
+    "param",
 ]
 
 
