@@ -29,8 +29,8 @@ def victim_altered() -> tuple[str, Any]:
     """One token leaves that the policy did not choose, and the trace says so."""
     from vtoken_sdk.runtime import choose_victims
 
-    def broken(policy: Any, table: Any, rows: Any, moments: Any, counts: Any) -> Any:
-        victims = choose_victims(policy, table, rows, moments, counts)
+    def broken(policy: Any, table: Any, rows: Any, moments: Any, counts: Any, **rest: Any) -> Any:
+        victims = choose_victims(policy, table, rows, moments, counts, **rest)
         return _with_one_altered(victims, table.lengths(rows), counts)
 
     return "vtoken_sdk.runtime.choose_victims", broken

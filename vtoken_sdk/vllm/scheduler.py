@@ -132,12 +132,18 @@ class VTokenMixin(_Base):
         )
 
     def _leaving_blocks(self, req_id: str, live: int, count: int) -> tuple[int, ...] | None:
-        """The policy's hint, where it gives a proper one; a bad hint costs speed, nothing else."""
+        """The policy's hint, where it gives a proper one; a bad one costs speed, nothing else.
+
+        Raises:
+            PolicyError: If the hint is improper and the settings are strict.
+        """
         held = len(self.dense.req_to_blocks[req_id])
         leaving = self.dense.num_leaving(req_id, live, count)
         try:
             return proper_hint(self.eviction_policy, held, leaving, self.dense.block_size)
         except PolicyError as error:
+            if self.vtoken.strict:
+                raise
             logger.warning_once(str(error))
             return None
 
