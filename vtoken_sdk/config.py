@@ -42,6 +42,7 @@ class VTokenConfig(BaseModel):
         variant: What happens to evicted tokens.
         seed: Seed of policies that draw random numbers.
         strict: Stop the engine when the policy is at fault, instead of evicting the oldest tokens.
+        check_invariants: Verify the four invariants after every step; slow.
         trace: File that gets one JSON line per cut, or None.
     """
 
@@ -54,6 +55,7 @@ class VTokenConfig(BaseModel):
     variant: Variant = Variant.VTOKEN
     seed: int = 0
     strict: bool = False
+    check_invariants: bool = False
     trace: str | None = None
 
     @property

@@ -74,6 +74,19 @@ def cuts_not_carried_out() -> tuple[str, Any]:
     return "vtoken_sdk.vllm.runner.CutRunner.apply_cuts", lambda _: None
 
 
+def block_listed_twice() -> tuple[str, Any]:
+    """A block table names one of its blocks twice."""
+    from vtoken_sdk.vllm.kv_manager import DenseManager
+
+    let_go = DenseManager.let_go
+
+    def broken(manager: Any, request_id: str, leaving: list[Any]) -> None:
+        let_go(manager, request_id, leaving)
+        manager.req_to_blocks[request_id].append(manager.req_to_blocks[request_id][0])
+
+    return "vtoken_sdk.vllm.kv_manager.DenseManager.let_go", broken
+
+
 def unknown_version() -> tuple[str, Any]:
     """A vLLM nobody has tried."""
     return "vllm.__version__", "0.99.1"
@@ -97,6 +110,7 @@ FAULTS: dict[str, Callable[[], tuple[str, Any]]] = {
         slot_mapping_logical,
         column_entry_not_moved,
         cuts_not_carried_out,
+        block_listed_twice,
         unknown_version,
     )
 }

@@ -61,6 +61,7 @@ class Engine:
         chunk: Most tokens computed in one step, over all requests.
         blocks: Blocks in the pool; vLLM keeps one of them for itself.
         fault: Name of a seeded fault (``faults.py``).
+        check_invariants: Whether the engine verifies the four invariants at every step.
         eager: Whether the model is run as it is written; else vLLM compiles it.
         runner: ``v1`` or ``v2``, vLLM's model runner.
         in_process: Whether the engine core runs inside the driver, where it can be measured; else
@@ -79,6 +80,7 @@ class Engine:
     max_num_seqs: int = 16
     fault: str | None = None
     strict: bool = False
+    check_invariants: bool = False
     eager: bool = True
     model: str = "tiny"
     runner: str = "v1"
@@ -105,6 +107,7 @@ class Engine:
             "policy": self.policy,
             "policy_args": self.policy_args,
             "strict": self.strict,
+            "check_invariants": self.check_invariants,
             "budget": self.budget,
             "prefill_interval": self.prefill_interval,
             "variant": self.variant,

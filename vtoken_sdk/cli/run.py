@@ -73,6 +73,13 @@ def run(
         bool, typer.Option("--compile", help="Let vLLM compile the model (slower start).")
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed of policies that draw random numbers.")] = 0,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Stop when the policy is at fault.")
+    ] = False,
+    check_invariants: Annotated[
+        bool,
+        typer.Option("--check-invariants", help="Verify the four invariants at every step; slow."),
+    ] = False,
     trace: Annotated[
         str | None,
         typer.Option(help="File for one JSON line per eviction, of all variants together."),
@@ -94,7 +101,8 @@ def run(
         max_tokens=max_tokens, requests=requests, raw=raw, ignore_eos=ignore_eos,
         num_blocks=num_blocks, block_size=block_size, max_model_len=max_model_len,
         max_num_batched_tokens=max_num_batched_tokens, max_num_seqs=max_num_seqs,
-        dtype=dtype, compile=compiled, seed=seed, trace=trace,
+        dtype=dtype, compile=compiled, seed=seed, trace=trace, strict=strict,
+        check_invariants=check_invariants,
     )  # fmt: skip
     result = _execute(settings, prompt or [], prompt_file or [], verbose=verbose)
     _show(result, as_json=as_json)

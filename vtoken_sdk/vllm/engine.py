@@ -32,6 +32,7 @@ def engine_args(
     variant: str | Variant = Variant.VTOKEN,
     seed: int = 0,
     strict: bool = False,
+    check_invariants: bool = False,
     trace: str | Path | None = None,
     **vllm_args: Any,
 ) -> dict[str, Any]:
@@ -49,6 +50,8 @@ def engine_args(
         variant: ``vtoken``, ``naive``, ``off``, or ``native`` for stock vLLM on the same terms.
         seed: Seed of policies that draw random numbers.
         strict: Stop the engine when the policy is at fault, instead of evicting the oldest tokens.
+        check_invariants: Verify the four invariants after every step, with a hash of the KV of
+            every moved token. Slow; the engine stops when one does not hold.
         trace: File that gets one JSON line per cut.
         **vllm_args: Anything else vLLM takes.
 
@@ -67,6 +70,7 @@ def engine_args(
         variant=variant,
         seed=seed,
         strict=strict,
+        check_invariants=check_invariants,
         trace=None if trace is None else str(trace),
     )
     chosen = make_policy(config.policy, config.policy_args)

@@ -49,7 +49,12 @@ class CutRunner(_Base):
         policy = make_policy(config.policy, config.policy_args) if config.evicts else None
         self.taps = SignalTaps(self, policy)
         self.runtime = VTokenRuntime(
-            policy, block_size, self.device, self.taps.source, strict=config.strict
+            policy,
+            block_size,
+            self.device,
+            self.taps.source,
+            strict=config.strict,
+            check_invariants=config.check_invariants,
         )
         self.trace = EvictionTrace(config.trace) if config.trace and is_driver else None
         self._report: StepReport | None = None

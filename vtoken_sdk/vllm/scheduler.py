@@ -23,6 +23,7 @@ from vtoken_sdk.vllm.canary import check_manager
 from vtoken_sdk.vllm.compat import check_kv_groups, check_worker_class
 from vtoken_sdk.vllm.directive import Cut, HeldBlocks, StepDirective, StepReport
 from vtoken_sdk.vllm.kv_manager import DenseManager, NaiveManager, adopt
+from vtoken_sdk.vllm.online_checks import check_blocks
 
 if TYPE_CHECKING:
     from vllm.v1.core.sched.output import SchedulerOutput
@@ -68,6 +69,8 @@ class VTokenMixin(_Base):
         cuts = self._plan_cuts() if self.rule else []
         output = super().schedule(*args, **kwargs)
         output.vtoken = self._directive(cuts, output)
+        if self.vtoken.check_invariants:
+            check_blocks(self.dense, {r.request_id: self._live(r) for r in self.running})
         return output
 
     def _reserve_prefill_lookahead(
@@ -111,7 +114,7 @@ class VTokenMixin(_Base):
         """Cut a request that stands at an eviction point with too many live tokens."""
         assert self.rule is not None
         req_id, computed = request.request_id, request.num_computed_tokens
-        live = computed - self.dense.removed.get(req_id, 0)
+        live = self._live(request)
         count = self.rule.num_victims(request.num_prompt_tokens, computed, live, self._end(request))
         if not count:
             return None
@@ -146,6 +149,11 @@ class VTokenMixin(_Base):
                 raise
             logger.warning_once(str(error))
             return None
+
+    def _live(self, request: Request) -> int:
+        """Tokens of a request that are computed and not evicted."""
+        live: int = request.num_computed_tokens - self.dense.removed.get(request.request_id, 0)
+        return live
 
     def _end(self, request: Request) -> int:
         """Length of the text when the request has generated all it may."""
