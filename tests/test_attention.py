@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+from tests.no_sync import NoSync
 from vtoken_sdk import ScoringPolicy, Signal
 from vtoken_sdk.attention import QUERY_BLOCK, attention_rows, chunk_mass, decode_mass
 from vtoken_sdk.errors import PolicyError
@@ -257,6 +258,17 @@ def test_clearing_starts_anew(make, size) -> None:
     assert engine.recorder.num_queries(0, 3) == 3
     total = engine.read(0) if size is None else engine.read(0).sum(0)
     torch.testing.assert_close(total, engine.rows(0).sum(0))
+
+
+@pytest.mark.parametrize("make", [summed, window(5)])
+def test_recording_never_waits_for_the_device(make) -> None:
+    engine = Engine(make, "transposed")
+    with NoSync():
+        for step in STEPS:
+            engine.step(step)
+        read = engine.read(0)
+        engine.recorder.clear(0, engine.length[0])
+    assert read.any()
 
 
 @dataclass
