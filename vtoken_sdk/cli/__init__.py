@@ -37,6 +37,7 @@ class Command:
 
 COMMANDS = (
     Command("policies", "List the installed eviction policies, or describe one."),
+    Command("new-policy", "Write a package with one eviction policy, ready to edit and publish."),
     Command("model", "Prepare the small model that is used where none is named."),
 )
 
