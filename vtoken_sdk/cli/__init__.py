@@ -37,7 +37,8 @@ class Command:
 
 COMMANDS = (
     Command("policies", "List the installed eviction policies, or describe one."),
-    Command("new-policy", "Write a package with one eviction policy, ready to edit and publish."),
+    Command("new-policy", "Write a policy package, ready to edit and publish."),
+    Command("validate", "Check that a policy keeps its promises."),
     Command("model", "Prepare the small model that is used where none is named."),
 )
 
