@@ -16,6 +16,7 @@ are static and the device is never waited for; short move lists are padded with 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import torch
@@ -66,9 +67,24 @@ class Snapshot:
         return tuple(n - k for n, k in zip(self.lengths, self.counts, strict=True))
 
 
+class Outcome(StrEnum):
+    """What became of the plan for one sequence."""
+
+    ACCEPTED = "accepted"
+    NO_CANDIDATES = "no candidates"
+    """No block may be left."""
+    NO_GAIN = "no gain"
+    """As many blocks would be taken as given back."""
+    NO_HEADROOM = "no headroom"
+    """There are too few free blocks to copy to."""
+
+
 @dataclass(frozen=True, slots=True)
 class MovePlan:
     """Moves of R sequences, and the block tables that remain.
+
+    A plan that needs blocks to copy to counts them as table positions behind the sequence's own, so
+    in-place and out-of-place plans are carried out and committed by the same code.
 
     Attributes:
         sources: Dense indices before the cut, int64 ``[R, W]``.
@@ -80,6 +96,8 @@ class MovePlan:
         new_lengths: Dense lengths after the cut.
         freed_blocks: Blocks that leave each table.
         epochs: Versions the plan was made for.
+        taken_blocks: Fresh blocks each table takes; empty where no sequence takes any.
+        outcomes: What became of each sequence's plan; empty where all are accepted.
     """
 
     sources: Tensor
@@ -89,6 +107,8 @@ class MovePlan:
     new_lengths: tuple[int, ...]
     freed_blocks: tuple[int, ...]
     epochs: tuple[int, ...]
+    taken_blocks: tuple[int, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
 
     def num_moves(self) -> Tensor:
         """Real moves per sequence, int64 ``[R]`` on the device."""

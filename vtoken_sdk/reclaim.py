@@ -1,4 +1,12 @@
-"""When a sequence is cut and how many tokens leave: pure functions of lengths.
+"""When memory is reclaimed, from whom and how much: pure functions of what the host knows.
+
+Three triggers:
+
+* ``budget`` (:class:`BudgetRule`): a sequence is cut at eviction points;
+* ``pressure`` (:class:`PressureRule`): nothing is evicted until an allocation for a running request
+  would fail, then sequences are cut to their budget instead of being preempted;
+* ``fragmentation`` (:class:`FragmentationRule`): the rule of the vToken paper, for engines whose
+  sequences keep holes.
 
 Eviction points are fixed positions in the text, so results depend neither on chunk sizes nor on
 load, other requests, preemption or the variant::
@@ -10,6 +18,14 @@ load, other requests, preemption or the variant::
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from vtoken_sdk.errors import ConfigError
+from vtoken_sdk.tensors import ceil_div
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +85,168 @@ class BudgetRule:
     def peak_tokens(self, num_prompt_tokens: int, end: int) -> int:
         """Most tokens a sequence ever holds at once."""
         return min(end, max(num_prompt_tokens, self.budget))
+
+
+@dataclass(frozen=True, slots=True)
+class RunningSequence:
+    """A running sequence as the trigger ``pressure`` sees it.
+
+    Attributes:
+        req_id: The request.
+        live: Its live tokens.
+        shared_blocks: Blocks of it that have other owners, so leaving them frees nothing.
+        cuttable: Whether it may be cut now; False while its prompt is read, for instance.
+    """
+
+    req_id: str
+    live: int
+    shared_blocks: int = 0
+    cuttable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Relief:
+    """What to do about an allocation that fails.
+
+    Attributes:
+        cuts: Request ids with the number of tokens each loses; empty means preempt.
+        freed_blocks: Blocks the cuts give back, in place.
+    """
+
+    cuts: tuple[tuple[str, int], ...]
+    freed_blocks: int
+
+    @property
+    def preempt(self) -> bool:
+        """Whether nothing is left to cut, so somebody has to be preempted."""
+        return not self.cuts
+
+
+@dataclass(frozen=True, slots=True)
+class PressureRule:
+    """The ``pressure`` trigger: cut, retry, and only then preempt.
+
+    Call :meth:`relieve` whenever an allocation for a running request would fail, carry out its
+    cuts and retry the allocation, until it succeeds or there is nothing to cut. A sequence that
+    was cut is small enough not to be named again, so this ends.
+
+    Attributes:
+        budget: Live tokens a sequence is cut below (B).
+        block_size: Tokens per block (S).
+    """
+
+    budget: int
+    block_size: int
+
+    def relieve(self, missing_blocks: int, running: Sequence[RunningSequence]) -> Relief:
+        """Choose whom to cut.
+
+        The fewest sequences are cut: those that give back most come first, the newest of equals
+        before older ones, as it would have been preempted first.
+
+        Args:
+            missing_blocks: Blocks the allocation lacks.
+            running: The running sequences, oldest first.
+
+        Returns:
+            Cuts to ``budget - block_size`` live tokens, so that a block's worth can be generated
+            before the budget is reached again. They may give back less than is missing.
+        """
+        gains = [(self.gain(seq), at, seq) for at, seq in enumerate(running)]
+        cuts, freed = [], 0
+        for gain, _, seq in sorted(gains, key=lambda g: g[:2], reverse=True):
+            if gain < 1 or freed >= missing_blocks:
+                break
+            cuts.append((seq.req_id, seq.live - self._target))
+            freed += gain
+        return Relief(tuple(cuts), freed)
+
+    def gain(self, seq: RunningSequence) -> int:
+        """Blocks that cutting a sequence gives back; 0 where it cannot be cut."""
+        if not seq.cuttable or seq.live <= self._target:
+            return 0
+        kept = max(ceil_div(self._target, self.block_size), seq.shared_blocks)
+        return max(ceil_div(seq.live, self.block_size) - kept, 0)
+
+    @property
+    def _target(self) -> int:
+        return self.budget - self.block_size
+
+
+class Trigger(StrEnum):
+    """What the trigger ``fragmentation`` says, and why it does not fire."""
+
+    FIRE = "fire"
+    LITTLE_WASTE = "little waste"
+    ENOUGH_FREE = "enough free blocks"
+    FEW_CANDIDATES = "few candidates"
+    NO_HEADROOM = "no headroom"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolState:
+    """Block counts of a pool, all kept up to date by differences.
+
+    Attributes:
+        live_tokens: Live tokens in allocated blocks.
+        allocated_blocks: Blocks somebody holds (N).
+        free_blocks: Blocks requests may still be given.
+        low_blocks: Allocated blocks of low utilisation.
+        headroom: Blocks reserved for relocation and free now.
+        block_size: Tokens per block (S).
+    """
+
+    live_tokens: int
+    allocated_blocks: int
+    free_blocks: int
+    low_blocks: int
+    headroom: int
+    block_size: int
+
+    @property
+    def waste(self) -> float:
+        """The paper's ``F = 1 - sum(n_b) / (N * S)``; 0 for an empty pool."""
+        slots = self.allocated_blocks * self.block_size
+        return 1 - self.live_tokens / slots if slots else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentationRule:
+    """The ``fragmentation`` trigger: when it pays to look for a plan.
+
+    Attributes:
+        low_watermark: Free blocks at or under which memory counts as short.
+        threshold: Waste F above which reclaiming starts, between 0 and 1.
+        min_candidates: Blocks of low utilisation there must be; below 2 no plan can gain.
+        max_utilisation: The most of a block that may be live for it to count as low.
+
+    Raises:
+        ConfigError: If a setting is out of range.
+    """
+
+    low_watermark: int
+    threshold: float = 0.25
+    min_candidates: int = 2
+    max_utilisation: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.threshold < 1 and 0 <= self.max_utilisation < 1):
+            raise ConfigError(
+                "threshold and max_utilisation must be at least 0 and below 1, got "
+                f"{self.threshold} and {self.max_utilisation}"
+            )
+        if self.low_watermark < 0 or self.min_candidates < 1:
+            raise ConfigError(
+                "low_watermark must be at least 0 and min_candidates at least 1, got "
+                f"{self.low_watermark} and {self.min_candidates}"
+            )
+
+    def decide(self, pool: PoolState) -> Trigger:
+        """Whether to plan now, from counts alone: nothing is scanned."""
+        if pool.waste <= self.threshold:
+            return Trigger.LITTLE_WASTE
+        if pool.free_blocks > self.low_watermark:
+            return Trigger.ENOUGH_FREE
+        if pool.low_blocks < self.min_candidates:
+            return Trigger.FEW_CANDIDATES
+        return Trigger.FIRE if pool.headroom else Trigger.NO_HEADROOM

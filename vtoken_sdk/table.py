@@ -183,7 +183,8 @@ class TokenTable:
         """
         if plan.epochs != self.epochs(rows):
             raise TableError("the plan is stale: its sequences changed after it was made")
-        self._reserve(max(plan.lengths, default=0))
+        taken = max(plan.taken_blocks, default=0) * self.block_size
+        self._reserve(max(plan.lengths, default=0) + taken)
         row = upload(rows, self.device)
         for column in (self.token_id, *self.columns.values()):
             column[row[:, None], plan.destinations] = column[row[:, None], plan.sources]

@@ -19,7 +19,11 @@ def ceil_div(a: int, b: int) -> int:
 
 def upload(values: Sequence[int], device: torch.device) -> Tensor:
     """Host integers to an int64 tensor ``[len(values)]``, without waiting for the device."""
-    host = torch.tensor(values, dtype=torch.int64)
+    return to_device(torch.tensor(values, dtype=torch.int64), device)
+
+
+def to_device(host: Tensor, device: torch.device) -> Tensor:
+    """A host tensor on the engine's device, without waiting for it."""
     if device.type == "cpu":
         return host
     return host.pin_memory().to(device, non_blocking=True)
