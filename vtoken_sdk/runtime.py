@@ -19,6 +19,7 @@ from vtoken_sdk.errors import TableError
 from vtoken_sdk.planner import MovePlan, Snapshot, plan_in_place
 from vtoken_sdk.relocate import copy_kv, slots_of
 from vtoken_sdk.selection import choose_victims
+from vtoken_sdk.signals import CutSignals
 from vtoken_sdk.table import TokenTable
 from vtoken_sdk.tensors import ceil_div, upload
 
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from vtoken_sdk.policy import Policy
+    from vtoken_sdk.recorder import Recorder
     from vtoken_sdk.relocate import KVLayout
+    from vtoken_sdk.signals import SignalSource
     from vtoken_sdk.view import Moment
 
 
@@ -71,12 +74,17 @@ class VTokenRuntime:
         policy: Chooses the victims of :meth:`cut`; None where victims always come from outside.
         block_size: Tokens per block (S).
         device: The engine's device.
+        source: Where the signals the policy declares come from; None where it declares none.
     """
 
     def __init__(
-        self, policy: Policy | None, block_size: int, device: torch.device | str = "cpu"
+        self,
+        policy: Policy | None,
+        block_size: int,
+        device: torch.device | str = "cpu",
+        source: SignalSource | None = None,
     ) -> None:
-        self.policy = policy
+        self.policy, self.source = policy, source
         self.block_size = block_size
         self.device = torch.device(device)
         self.table = TokenTable(block_size, self.device)
@@ -85,6 +93,9 @@ class VTokenRuntime:
 
     def forget(self, req_id: str) -> None:
         """Drop all state of a sequence that finished or was preempted."""
+        recorder = self._recorder
+        if recorder and req_id in self.table:
+            recorder.clear(self.table.row(req_id), 0)
         self.table.remove(req_id)
         self._blocks.pop(req_id, None)
         self._evicted.pop(req_id, None)
@@ -108,7 +119,8 @@ class VTokenRuntime:
         moments = [cut.moment for cut in cuts]
         counts = tuple(cut.count for cut in cuts)
         self.table.sync(rows, [moment.num_computed_tokens for moment in moments])
-        victims = choose_victims(self.policy, self.table, rows, moments, counts)
+        signals = self._signals(rows, block_tables)
+        victims = choose_victims(self.policy, self.table, rows, moments, counts, signals)
         ids = self.table.token_id[upload(rows, self.device)[:, None], victims].long()
         snapshot = Snapshot(
             self.table.lengths(rows), counts, victims, self.block_size, self.table.epochs(rows)
@@ -120,8 +132,20 @@ class VTokenRuntime:
             slots_of(block_tables, plan.destinations, self.block_size).flatten(),
         )
         self.table.apply_moves(rows, plan)
+        if self._recorder:
+            for row, length in zip(rows, plan.new_lengths, strict=True):
+                self._recorder.clear(row, length)
         live = self.table.token_id[upload(rows, self.device), : max(plan.new_lengths)]
         return CutResult(ids, plan, live)
+
+    @property
+    def _recorder(self) -> Recorder | None:
+        return self.source.recorder if self.source else None
+
+    def _signals(self, rows: Sequence[int], block_tables: Tensor) -> CutSignals | None:
+        if self.source is None:
+            return None
+        return CutSignals(self.source, rows, self.table.lengths(rows), block_tables)
 
     # -- the three calls of the paper ---------------------------------------------------------
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from vtoken_sdk.policy import Policy
+    from vtoken_sdk.signals import CutSignals
     from vtoken_sdk.table import TokenTable
     from vtoken_sdk.view import Moment
 
@@ -28,6 +29,7 @@ def choose_victims(
     rows: Sequence[int],
     moments: Sequence[Moment],
     counts: Sequence[int],
+    signals: CutSignals | None = None,
 ) -> Tensor:
     """Ask the policy which tokens of each sequence leave.
 
@@ -37,6 +39,7 @@ def choose_victims(
         rows: Distinct rows.
         moments: One per row.
         counts: How many tokens each loses; at least that many must be evictable.
+        signals: What the engine offers of them.
 
     Returns:
         Dense indices, int64 ``[len(rows), max(counts)]``; entries beyond a row's count are filler.
@@ -45,16 +48,16 @@ def choose_victims(
         PolicyError: If the policy returned the wrong shape or dtype.
     """
     if isinstance(policy, ScoringPolicy):
-        view = LiveTokens(table, rows, moments, policy)
+        view = LiveTokens(table, rows, moments, policy, signals)
         if policy.elementwise:
             scores = _scores(policy, view)
         else:
             ones = zip(rows, moments, strict=True)
             scores = torch.cat(
-                [_scores(policy, LiveTokens(table, [r], [m], policy)) for r, m in ones]
+                [_scores(policy, LiveTokens(table, [r], [m], policy, signals)) for r, m in ones]
             )
         return lowest(scores, view, counts)
-    return _selected(policy, table, rows, moments, counts)
+    return _selected(policy, table, rows, moments, counts, signals)
 
 
 def proper_hint(
@@ -114,11 +117,12 @@ def _selected(
     rows: Sequence[int],
     moments: Sequence[Moment],
     counts: Sequence[int],
+    signals: CutSignals | None,
 ) -> Tensor:
     """One call per sequence; answers are padded to one width."""
     width, answers = max(counts), []
     for row, moment, count in zip(rows, moments, counts, strict=True):
-        view = LiveTokens(table, [row], [moment], policy)
+        view = LiveTokens(table, [row], [moment], policy, signals)
         policy.observe(view)
         chosen = policy.select(view, count)
         view.write_back()

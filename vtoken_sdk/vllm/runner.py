@@ -9,12 +9,14 @@ import torch
 from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, AsyncModelRunnerOutput, ModelRunnerOutput
 
 from vtoken_sdk.config import Variant, VTokenConfig
+from vtoken_sdk.recorder import Step
 from vtoken_sdk.registry import make_policy
 from vtoken_sdk.runtime import CutResult, SequenceCut, VTokenRuntime
 from vtoken_sdk.tensors import ceil_div, upload
 from vtoken_sdk.view import Moment
 from vtoken_sdk.vllm.directive import Cut, HeldBlocks, StepDirective, StepReport
 from vtoken_sdk.vllm.layout import find_layout
+from vtoken_sdk.vllm.signals import SignalTaps
 from vtoken_sdk.vllm.trace import EvictionTrace
 
 if TYPE_CHECKING:
@@ -45,7 +47,8 @@ class CutRunner(_Base):
         self.directive = StepDirective()
         self.layout: KVLayout = find_layout(self)
         policy = make_policy(config.policy, config.policy_args) if config.evicts else None
-        self.runtime = VTokenRuntime(policy, block_size, self.device)
+        self.taps = SignalTaps(self, policy)
+        self.runtime = VTokenRuntime(policy, block_size, self.device, self.taps.source)
         self.trace = EvictionTrace(config.trace) if config.trace and is_driver else None
         self._report: StepReport | None = None
 
@@ -88,6 +91,21 @@ class CutRunner(_Base):
         """Tokens evicted so far per scheduled request, or None where there are none at all."""
         removed = self.directive.removed
         return [removed.get(req_id, 0) for req_id in req_ids] if removed else None
+
+    def announce(
+        self, req_ids: Sequence[str], queries: Sequence[int], lengths: Sequence[int], tables: Tensor
+    ) -> None:
+        """Tell the taps which sequences the model is about to compute, in batch order.
+
+        Args:
+            req_ids: The requests.
+            queries: Tokens computed in this step.
+            lengths: Dense lengths, those tokens included.
+            tables: Block ids, ``[>= requests, blocks]``.
+        """
+        if self.taps.active:
+            rows = [self.runtime.table.row(req_id) for req_id in req_ids]
+            self.taps.begin(Step(rows, list(queries), list(lengths), tables))
 
     # -- outputs ------------------------------------------------------------------------------
 

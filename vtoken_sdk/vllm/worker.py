@@ -51,7 +51,9 @@ class WorkerMixin(_Base):
         """Hand the scheduler's directive to the runner; warm-up steps have none."""
         runner: Any = self.model_runner
         runner.directive = getattr(scheduler_output, "vtoken", None) or StepDirective()
-        return runner.with_report(super().execute_model(scheduler_output))
+        output = super().execute_model(scheduler_output)
+        runner.taps.end()
+        return runner.with_report(output)
 
     def sample_tokens(self, grammar_output: Any) -> Any:
         """Send the report along with the sampled tokens."""
