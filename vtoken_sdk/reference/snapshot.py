@@ -12,7 +12,8 @@ class SequenceSnapshot:
     Attributes:
         text: Tokens computed so far.
         blocks: Block table.
-        slot_of: Slot of each live token by token id.
+        token_ids: Live tokens, by where they sit.
+        slots: Their slots.
         end: End of the vector over the table, holes included.
         in_flight: Whether a relocation is in progress.
         shareable_blocks: Leading blocks another sequence could share.
@@ -20,10 +21,16 @@ class SequenceSnapshot:
 
     text: tuple[int, ...]
     blocks: tuple[int, ...]
-    slot_of: dict[int, int]
+    token_ids: tuple[int, ...]
+    slots: tuple[int, ...]
     end: int
     in_flight: bool
     shareable_blocks: int
+
+    @property
+    def slot_of(self) -> dict[int, int]:
+        """Slot of each live token by token id."""
+        return dict(zip(self.token_ids, self.slots, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

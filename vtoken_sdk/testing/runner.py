@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import metadata
@@ -28,7 +29,7 @@ from vtoken_sdk.testing.subject import Subject
 from vtoken_sdk.testing.trial import Trial
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from vtoken_sdk.testing.catalogue import Check
 
@@ -121,7 +122,8 @@ class Runner:
         if self.settings.replay:
             trial.replayed = self.settings.replay.example
         started = time.perf_counter()
-        status, finding, note = self._tried(check, trial)
+        with one_thread():
+            status, finding, note = self._tried(check, trial)
         seconds = time.perf_counter() - started
         return result(status, finding, note, examples=trial.examples, seconds=seconds)
 
@@ -191,6 +193,19 @@ def validate(name: str, settings: Settings | None = None, tell: Told | None = No
         UsageError: If it could not be checked.
     """
     return Runner(name, settings or Settings()).run(tell)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Tensors here are so small that threads only wait for each other."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def versions() -> dict[str, str]:

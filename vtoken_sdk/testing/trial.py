@@ -66,25 +66,28 @@ class Trial:
         if self.replayed is not None:
             tried(Play.from_json(self.replayed))
             return
-        self.hunt(given(inputs)(tried), self.profile.plays)
 
-    def hunt(self, test: Callable[[], None], examples: int) -> None:
-        """Run a Hypothesis test; the last input it runs is the smallest that fails."""
-        chosen = settings(
-            max_examples=examples,
-            deadline=None,
-            database=None,
-            derandomize=False,
-            print_blob=False,
-            report_multiple_bugs=False,
-            verbosity=Verbosity.quiet,
-            phases=(Phase.explicit, Phase.generate, Phase.shrink),
-            suppress_health_check=list(HealthCheck),
-        )
+        test = seed(self.seed)(given(inputs)(tried))
         try:
-            chosen(seed(self.seed)(test))()
+            search_settings(self.profile.plays)(test)()
         except Flaky as error:
             raise unwrapped(error) from error
+
+
+def search_settings(examples: int, steps: int = 1) -> settings:
+    """How Hypothesis searches: nothing is remembered, so a seed says it all."""
+    return settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        database=None,
+        derandomize=False,
+        print_blob=False,
+        report_multiple_bugs=False,
+        verbosity=Verbosity.quiet,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+    )
 
 
 def unwrapped(error: BaseException) -> Broken:
