@@ -87,6 +87,16 @@ class PolicyMachine(RuleBasedStateMachine):
         """The policy chooses tokens of one request."""
         self._evict({self._pick(pick): count})
 
+    @precondition(lambda self: not self.over and self.running)
+    @rule(pick=_picks, tokens=st.integers(1, 4), times=st.integers(2, 8))
+    def generate(self, pick: int, tokens: int, times: int) -> None:
+        """A request goes on for a while; at each eviction point it is cut and made dense again."""
+        request = self._pick(pick)
+        for _ in range(times):
+            self._do({"do": "append", "request": request, "tokens": tokens})
+            self._evict({request: tokens})
+            self._relocate([request], Relocation.IN_PLACE)
+
     @precondition(lambda self: not self.over and len(self.running) > 1)
     @rule(shares=_shares)
     def evict_together(self, shares: list[float]) -> None:
@@ -99,15 +109,30 @@ class PolicyMachine(RuleBasedStateMachine):
         )
 
     @precondition(lambda self: not self.over and self.running)
+    @rule(relocation=st.sampled_from(Relocation))
+    def relocate(self, relocation: Relocation) -> None:
+        """Tokens move, and nobody waits for the copies."""
+        self._relocate(self.running, relocation)
+
+    @precondition(lambda self: not self.over and self.running)
+    @rule(pick=_picks, started=st.booleans())
+    def relocate_too_late(self, pick: int, started: bool) -> None:
+        """A request goes on between the plan and its end: the plan has to be refused."""
+        request = self._pick(pick)
+        name = self._plan([request], Relocation.IN_PLACE)
+        if started:
+            self._do({"do": "start", "plan": name})
+        self._do({"do": "append", "request": request, "tokens": 1})
+        if name in self.rig.plans:
+            self._do({"do": "start", "plan": name})
+        if name in self.rig.flights:
+            self._do({"do": "commit", "plan": name})
+
+    @precondition(lambda self: not self.over and self.running)
     @rule(relocation=st.sampled_from(Relocation), pick=_picks, everyone=st.booleans())
     def plan(self, relocation: Relocation, pick: int, everyone: bool) -> None:
         """Somebody looks for tokens to move, and will come back later."""
-        requests = self.running if everyone else [self._pick(pick)]
-        self.names += 1
-        name = f"p{self.names}"
-        self._do(
-            {"do": "plan", "plan": name, "requests": requests, "relocation": relocation.value}
-        )
+        self._plan(self.running if everyone else [self._pick(pick)], relocation)
 
     @precondition(lambda self: not self.over and self.rig.plans)
     @rule(pick=_picks)
@@ -158,7 +183,23 @@ class PolicyMachine(RuleBasedStateMachine):
         if any(counts.values()):
             self._do({"do": "evict", "counts": {r: n for r, n in counts.items() if n}})
 
+    def _plan(self, requests: list[str], relocation: Relocation) -> str:
+        self.names += 1
+        name = f"p{self.names}"
+        self._do(
+            {"do": "plan", "plan": name, "requests": requests, "relocation": relocation.value}
+        )
+        return name
+
+    def _relocate(self, requests: list[str], relocation: Relocation) -> None:
+        name = self._plan(requests, relocation)
+        self._do({"do": "start", "plan": name})
+        if name in self.rig.flights:
+            self._do({"do": "commit", "plan": name})
+
     def _do(self, step: Step) -> None:
+        if self.over:
+            return
         try:
             self.rig.do(step)
         except Broken as broken:

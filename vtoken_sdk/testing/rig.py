@@ -82,6 +82,23 @@ class Rig:
             getattr(self, f"_{step['do']}")(step)
             self.world.check()
 
+    def possible(self, step: Step) -> bool:
+        """Whether a step makes sense now: shrinking leaves out steps that others build on."""
+        known = {**self.world.texts, **self.world.waiting}
+        where = {
+            "add": {step.get("request")} - known.keys(),
+            "resume": self.world.waiting,
+            "start": self.plans,
+            "commit": self.flights,
+            "cancel": self.flights,
+        }.get(step["do"], self.world.texts)
+        counts = step.get("counts", {})
+        named = [*counts, *step.get("requests", ())]
+        named += [step[key] for key in ("request", "plan") if key in step and step["do"] != "plan"]
+        return all(name in where for name in named) and all(
+            count <= len(self.evictable(req_id)) for req_id, count in counts.items()
+        )
+
     # -- requests -----------------------------------------------------------------------------
 
     def _add(self, step: Step) -> None:
@@ -113,6 +130,7 @@ class Rig:
         except OutOfBlocksError:
             self.witness.memory.pop(req_id, None)
             return
+        self.engine.check()  # what was lost on the way shows in the KV, too, but that is no cause
         self.world.resumed(req_id)
 
     def _abort(self, step: Step) -> None:
@@ -184,12 +202,16 @@ class Rig:
         self.engine.cancel(self.flights.pop(step["plan"])[0])
 
     def _must_refuse(self, call: Any, name: str) -> None:
+        then = ""
         try:
             call()
         except TableError:
             return
+        except Exception as error:
+            then = f" and ended in {error!r}"
         raise InvariantViolation(
             f"consistent snapshot: {name}() took a plan whose sequences changed after it was made"
+            + then
         )
 
     def _forget_flights(self, req_id: str) -> None:

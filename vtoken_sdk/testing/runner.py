@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from vtoken_sdk.testing.catalogue import Check
+    from vtoken_sdk.testing.watched import WatchedEngine
 
     Told = Callable[[Result], None]
 
@@ -65,19 +66,22 @@ class Runner:
     Args:
         name: The policy's name, or ``path/to/file.py:Class``.
         settings: What to run, and how.
+        engine: The reference engine's class; tests of the kit seed faults into it.
 
     Raises:
         UsageError: If there is no such policy, or no such check.
     """
 
-    def __init__(self, name: str, settings: Settings) -> None:
+    def __init__(
+        self, name: str, settings: Settings, engine: type[WatchedEngine] | None = None
+    ) -> None:
         refuse_unknown(settings.expected)
         only = [settings.replay.check] if settings.replay else settings.only
         self.checks = chosen_checks(only, settings.exclude, vllm=settings.vllm)
         self.settings = settings
         self.subject = Subject(name)
         self.results: dict[str, Result] = {}
-        self._shared: dict[str, Any] = {}
+        self._shared: dict[str, Any] = {"engine": engine} if engine else {}
 
     def run(self, tell: Told | None = None) -> Report:
         """Run all chosen checks.

@@ -74,7 +74,7 @@ class Trial:
             raise unwrapped(error) from error
 
 
-def search_settings(examples: int, steps: int = 1) -> settings:
+def search_settings(examples: int, steps: int = 1, *, shrink: bool = True) -> settings:
     """How Hypothesis searches: nothing is remembered, so a seed says it all."""
     return settings(
         max_examples=examples,
@@ -85,7 +85,7 @@ def search_settings(examples: int, steps: int = 1) -> settings:
         print_blob=False,
         report_multiple_bugs=False,
         verbosity=Verbosity.quiet,
-        phases=(Phase.generate, Phase.shrink),
+        phases=(Phase.generate, Phase.shrink) if shrink else (Phase.generate,),
         suppress_health_check=list(HealthCheck),
     )
 

@@ -9,6 +9,7 @@ import torch
 from torch.nn.functional import pad
 
 from vtoken_sdk.invariants import check_copy_before_read
+from vtoken_sdk.policy import Signal
 from vtoken_sdk.reference import ReferenceEngine, ToyModel
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ class WatchedEngine(ReferenceEngine):
     def evict_by_policy(self, counts: Mapping[str, int]) -> None:
         """Let the policy choose; then notes begin anew."""
         self.asked = [req_id for req_id, count in counts.items() if count]
+        if self.policy and Signal.KEYS in self.policy.signals:
+            self.wait_for_copies()  # before the call, so that nothing changes during it
         super().evict_by_policy(counts)
         for req_id in self.asked:
             self._given.pop(req_id, None)
@@ -142,7 +145,6 @@ class EngineSignals:
 
     def _keys(self, req_id: str, layer: int) -> Tensor:
         engine = self.engine
-        engine.wait_for_copies()
         slot_of = engine.snapshot().running[req_id].slot_of
         slots = torch.tensor([slot_of[t] for t in engine.table.token_ids(req_id).tolist()])
         check_copy_before_read(slots, [copy.destinations for copy in engine.copies.pending])

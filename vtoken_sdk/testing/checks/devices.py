@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
 
-from vtoken_sdk.policy import ScoringPolicy
 from vtoken_sdk.testing.catalogue import Group, check
-from vtoken_sdk.testing.elsewhere import Elsewhere, is_elsewhere
+from vtoken_sdk.testing.elsewhere import Elsewhere
 from vtoken_sdk.testing.plays import Play, plays
 from vtoken_sdk.testing.results import Advice, Broken
 from vtoken_sdk.testing.stage import Stage
 from vtoken_sdk.testing.staged import Conditions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from vtoken_sdk.testing.trial import Trial
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -38,12 +34,11 @@ def device_agnostic(trial: Trial) -> str | None:
 
 @check("dtype-agnostic", "it answers in float32 whatever the cache holds", Group.BEHAVIOUR, ("answers",))
 def dtype_agnostic(trial: Trial) -> None:
-    """Keys in each dtype of a cache, and torch's default dtype set as vLLM sets it."""
+    """Keys in each dtype a cache may have."""
 
     def prove(play: Play) -> None:
         for keys in _DTYPES:
-            for default in (torch.float32, torch.bfloat16):
-                _perform_in(trial, play, keys, default)
+            _perform_in(trial, play, keys)
 
     trial.search(plays(trial.policy(), most_cuts=2), prove)
 
@@ -75,22 +70,8 @@ def _perform_elsewhere(trial: Trial, play: Play) -> Elsewhere:
     return elsewhere
 
 
-def _perform_in(trial: Trial, play: Play, keys: torch.dtype, default: torch.dtype) -> None:
-    policy = play.tuned(trial.policy)
+def _perform_in(trial: Trial, play: Play, keys: torch.dtype) -> None:
     try:
-        with default_dtype(default):
-            Stage(policy, play, Conditions(keys_dtype=keys)).perform()
+        Stage(play.tuned(trial.policy), play, Conditions(keys_dtype=keys)).perform()
     except Broken as broken:
-        call = f"{broken.call}; keys in {keys}, default dtype {default}"
-        raise Broken(broken.got, broken.want, call) from broken
-
-
-@contextmanager
-def default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """What torch makes of numbers without a dtype, for a while."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
+        raise Broken(broken.got, broken.want, f"{broken.call}; keys in {keys}") from broken

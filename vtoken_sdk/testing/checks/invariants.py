@@ -16,10 +16,12 @@ from vtoken_sdk.testing.catalogue import Group, check
 from vtoken_sdk.testing.programs import PolicyMachine
 from vtoken_sdk.testing.results import Broken
 from vtoken_sdk.testing.rig import Rig, described
+from vtoken_sdk.testing.shrinking import shrunk
 from vtoken_sdk.testing.trial import search_settings
 from vtoken_sdk.testing.watched import WatchedEngine
 
 if TYPE_CHECKING:
+    from vtoken_sdk.testing.rig import Step
     from vtoken_sdk.testing.trial import Trial
 
 _TRUSTED = ("order-independent", "elementwise", "batch-independent", "short-lengths", "budget-edges")
@@ -111,11 +113,13 @@ def _search(trial: Trial) -> _Run:
         last: list[Rig] = []
         machine = _machine(trial, set(run.found), run, last)
         try:
-            settings = search_settings(trial.profile.programs, trial.profile.steps)
+            settings = search_settings(
+                trial.profile.programs, trial.profile.steps, shrink=False
+            )
             run_state_machine_as_test(machine, settings=settings)
         except Broken as broken:
             assert broken.check in IDS, f"{broken} belongs to no check"
-            run.found[broken.check] = (broken, *_program(last[-1]))
+            run.found[broken.check] = _smallest(trial, broken, last[-1])
             continue
         return run
     return run
@@ -124,15 +128,13 @@ def _search(trial: Trial) -> _Run:
 def _machine(
     trial: Trial, muted_: set[str], run: _Run, last: list[Rig]
 ) -> type[PolicyMachine]:
-    engine = trial.shared.get("engine", WatchedEngine)
-
     class Machine(PolicyMachine):
         muted = muted_
 
         @staticmethod
         def make_rig() -> Rig:
             run.programs += 1
-            return Rig(trial.policy, engine)
+            return Rig(trial.policy, _engine(trial))
 
         @staticmethod
         def tell(rig: Rig) -> None:
@@ -141,13 +143,36 @@ def _machine(
     return seed(trial.seed)(Machine)
 
 
-def _program(rig: Rig) -> tuple[tuple[str, ...], Any]:
-    return tuple(map(described, rig.program)), {"steps": list(rig.program)}
+def _smallest(trial: Trial, broken: Broken, rig: Rig) -> tuple[Broken, tuple[str, ...], Any]:
+    """Shrink a program."""
+
+    def fails(steps: list[Step]) -> bool:
+        again = _played(trial, steps)
+        return again is not None and (again.check, again.side) == (broken.check, broken.side)
+
+    steps = shrunk(rig.program, fails)
+    return _played(trial, steps) or broken, tuple(map(described, steps)), {"steps": steps}
+
+
+def _played(trial: Trial, steps: list[Step]) -> Broken | None:
+    rig = Rig(trial.policy, _engine(trial))
+    try:
+        for step in steps:
+            if not rig.possible(step):
+                return None
+            rig.do(step)
+    except Broken as broken:
+        return broken
+    return None
+
+
+def _engine(trial: Trial) -> type[WatchedEngine]:
+    return trial.shared.get("engine", WatchedEngine)  # type: ignore[no-any-return]
 
 
 def _replay(trial: Trial) -> None:
-    rig = Rig(trial.policy, trial.shared.get("engine", WatchedEngine))
+    steps = trial.replayed["steps"]
     trial.example, trial.examples = trial.replayed, 1
-    trial.program = tuple(map(described, trial.replayed["steps"]))
-    for step in trial.replayed["steps"]:
-        rig.do(step)
+    trial.program = tuple(map(described, steps))
+    if broken := _played(trial, steps):
+        raise broken
