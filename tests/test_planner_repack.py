@@ -257,6 +257,12 @@ class TestDense:
             plan_repack(snapshot, [[0]])
 
 
+def test_no_sequences_no_moves() -> None:
+    nothing = torch.zeros((0, 0), dtype=torch.int64)
+    plan = plan_repack(BlockSnapshot((), nothing, (), nothing, nothing.bool(), 1, 4))
+    assert (plan.sources.shape, plan.outcomes, plan.freed_blocks) == ((0, 0), (), ())
+
+
 @pytest.mark.parametrize("leave", [[[0, 0]], [[5]], [[-1]], [[0], [0]]])
 def test_wrong_blocks_are_refused(leave: list[list[int]]) -> None:
     with pytest.raises(TableError):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vtoken_sdk.errors import ConfigError
-from vtoken_sdk.occupancy import Occupancy
+from vtoken_sdk.live_counts import LiveCounts
 from vtoken_sdk.reclaim import FragmentationRule, PoolState, PressureRule, RunningSequence, Trigger
 from vtoken_sdk.tensors import ceil_div
 
@@ -109,7 +109,7 @@ class TestFragmentation:
 
 @given(st.lists(st.lists(st.integers(0, 23), min_size=1, unique=True), max_size=12), st.data())
 def test_counts_equal_a_fresh_scan(adds: list[list[int]], data: st.DataObject) -> None:
-    counts = Occupancy(num_blocks=6, block_size=4)
+    counts = LiveCounts(num_blocks=6, block_size=4)
     owners = torch.zeros(24, dtype=torch.int64)
     for slots in adds:
         at = torch.tensor(slots)

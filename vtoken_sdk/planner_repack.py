@@ -151,17 +151,24 @@ def plan_repack(
     rows = leave or [None] * len(snapshot.lengths)
     if len(rows) != len(snapshot.lengths):
         raise TableError(f"leave names {len(rows)} sequences of {len(snapshot.lengths)}")
-    if snapshot.live is None or any(row is not None for row in rows):
+    if not rows:
+        choice = _Choice(snapshot.shared, (), ())
+    elif snapshot.live is None or any(row is not None for row in rows):
         choice = _named(snapshot, rows, max_utilisation)
     else:
         choice = _emptiest(snapshot, snapshot.live, max_utilisation)
     return _plan(snapshot, choice)
 
 
+def _own(snapshot: BlockSnapshot) -> Tensor:
+    """Positions within each table, bool ``[R, M]`` on the host."""
+    held = torch.tensor(snapshot.held, dtype=torch.int64)
+    return torch.arange(snapshot.shared.shape[1]) < held[:, None]
+
+
 def _candidates(snapshot: BlockSnapshot, live: Tensor, max_utilisation: float) -> Tensor:
     """Private blocks with few live tokens, bool ``[R, M]``."""
-    own = torch.arange(live.shape[1]) < torch.tensor(snapshot.held)[:, None]
-    return own & ~snapshot.shared & (live <= max_utilisation * snapshot.block_size)
+    return _own(snapshot) & ~snapshot.shared & (live <= max_utilisation * snapshot.block_size)
 
 
 def _emptiest(snapshot: BlockSnapshot, live: Tensor, max_utilisation: float) -> _Choice:
@@ -208,7 +215,7 @@ def _within_headroom(
         else:
             counts[row] = 0
         outcomes.append(outcome)
-    return torch.tensor(counts), tuple(outcomes)
+    return torch.tensor(counts, dtype=torch.int64), tuple(outcomes)
 
 
 def _first_largest(values: Tensor) -> Tensor:
@@ -255,7 +262,10 @@ def _mask(
     if snapshot.live is not None:
         mask = _candidates(snapshot, snapshot.live, max_utilisation)
     else:
-        mask = torch.arange(snapshot.shared.shape[1]) < torch.tensor(snapshot.held)[:, None]
+        mask = (
+            torch.arange(snapshot.shared.shape[1])
+            < torch.tensor(snapshot.held, dtype=torch.int64)[:, None]
+        )
     for row, (named, held) in enumerate(zip(leave, snapshot.held, strict=True)):
         if named is None:
             continue
@@ -279,7 +289,7 @@ def _plan(snapshot: BlockSnapshot, choice: _Choice) -> MovePlan:
     filler = step >= upload(choice.tokens, device)[:, None]
     sources = _live_in_order(snapshot, choice.left, max(left, default=0), width)
     fresh = upload([h * size for h in held], device)[:, None] + step
-    last = choice.left[torch.arange(len(held)), torch.tensor(held) - 1].tolist()
+    last = [bool(row[h - 1]) for row, h in zip(choice.left, held, strict=True)]
     new_lengths = tuple(
         _end(n, size, *row)
         for n, *row in zip(snapshot.lengths, last, left, taken, choice.tokens, strict=True)
@@ -287,13 +297,13 @@ def _plan(snapshot: BlockSnapshot, choice: _Choice) -> MovePlan:
     return MovePlan(
         sources.masked_fill(filler, 0),
         torch.where(filler, 0, fresh),
-        to_device(_remaining(held, choice.left, taken), device),
+        to_device(_remaining(snapshot, choice.left, taken), device),
         snapshot.lengths,
         new_lengths,
         left,
         snapshot.epochs,
-        taken,
-        choice.outcomes,
+        taken_blocks=taken,
+        outcomes=choice.outcomes,
     )
 
 
@@ -324,24 +334,23 @@ def _live_in_order(snapshot: BlockSnapshot, left: Tensor, blocks: int, width: in
     return origin.gather(1, packed.sort(dim=1, stable=True).indices)[:, :width]
 
 
-def _remaining(held: tuple[int, ...], left: Tensor, taken: tuple[int, ...]) -> Tensor:
+def _remaining(snapshot: BlockSnapshot, left: Tensor, taken: tuple[int, ...]) -> Tensor:
     """Table positions after the plan, int64 ``[R, most]``; rows are continued with position 0.
 
     Positions from ``held`` on are the fresh blocks. They stand where the last block left.
     """
-    width = left.shape[1]
-    own = torch.arange(width) < torch.tensor(held)[:, None]
-    kept, takes = own & ~left, torch.tensor(taken)[:, None]
+    held = torch.tensor(snapshot.held, dtype=torch.int64)[:, None]
+    takes = torch.tensor(taken, dtype=torch.int64)[:, None]
+    kept = _own(snapshot) & ~left
     behind = left.flip(1).cumsum(1).flip(1) == 0
     place = kept.cumsum(1) - 1 + torch.where(behind, takes, 0)
     before = (kept & ~behind).sum(1, keepdim=True)
     step = torch.arange(max(taken, default=0))[None]
-    most = int((kept.sum(1, keepdim=True) + takes).max()) if held else 0
-    result = torch.zeros((len(held), most + 1), dtype=torch.int64)
-    position = torch.arange(width).expand_as(place)
+    most = max((kept.sum(1) + takes[:, 0]).tolist(), default=0)
+    result = torch.zeros((len(taken), most + 1), dtype=torch.int64)
+    position = torch.arange(left.shape[1]).expand_as(place)
     result.scatter_(1, torch.where(kept, place, most), position)
-    fresh = torch.where(step < takes, before + step, most)
-    result.scatter_(1, fresh, torch.tensor(held)[:, None] + step)
+    result.scatter_(1, torch.where(step < takes, before + step, most), held + step)
     return result[:, :most]
 
 

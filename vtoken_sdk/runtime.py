@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from vtoken_sdk.cut_check import CutCheck
 from vtoken_sdk.errors import TableError
+from vtoken_sdk.plan_check import check_plan
 from vtoken_sdk.planner import MovePlan, Snapshot, plan_in_place
+from vtoken_sdk.planner_repack import BlockSnapshot, plan_repack
 from vtoken_sdk.relocate import copy_kv, slots_of
 from vtoken_sdk.selection import choose_victims
 from vtoken_sdk.signals import CutSignals
@@ -75,6 +78,8 @@ class VTokenRuntime:
         block_size: Tokens per block (S).
         device: The engine's device.
         source: Where the signals the policy declares come from; None where it declares none.
+        check_invariants: Verify the four invariants around every :meth:`cut`, with a hash of the KV
+            of every moved token. Slow, and waits for the device.
     """
 
     def __init__(
@@ -83,10 +88,12 @@ class VTokenRuntime:
         block_size: int,
         device: torch.device | str = "cpu",
         source: SignalSource | None = None,
+        check_invariants: bool = False,
     ) -> None:
         self.policy, self.source = policy, source
         self.block_size = block_size
         self.device = torch.device(device)
+        self.check_invariants = check_invariants
         self.table = TokenTable(block_size, self.device)
         self._blocks: dict[str, list[int]] = {}
         self._evicted: dict[str, set[int]] = {}
@@ -113,6 +120,9 @@ class VTokenRuntime:
         Returns:
             What was done. The block tables are the caller's to shorten, by
             ``plan.freed_blocks``.
+
+        Raises:
+            InvariantViolation: Under ``check_invariants``, if one does not hold.
         """
         assert self.policy is not None
         rows = [self.table.row(cut.req_id) for cut in cuts]
@@ -126,6 +136,9 @@ class VTokenRuntime:
             self.table.lengths(rows), counts, victims, self.block_size, self.table.epochs(rows)
         )
         plan = plan_in_place(snapshot, [cut.leave for cut in cuts])
+        check = None
+        if self.check_invariants:
+            check = CutCheck(self.table, rows, plan, ids, block_tables, kv)
         copy_kv(
             kv,
             slots_of(block_tables, plan.sources, self.block_size).flatten(),
@@ -135,6 +148,8 @@ class VTokenRuntime:
         if self._recorder:
             for row, length in zip(rows, plan.new_lengths, strict=True):
                 self._recorder.clear(row, length)
+        if check:
+            check.verify()
         live = self.table.token_id[upload(rows, self.device), : max(plan.new_lengths)]
         return CutResult(ids, plan, live)
 
@@ -184,17 +199,22 @@ class VTokenRuntime:
         """Mark a token logically dead; nothing moves until a plan is applied.
 
         Raises:
-            TableError: If the sequence is unknown or the token is not live.
+            TableError: If the sequence is unknown, or the token is not live or pinned by the
+                policy.
         """
-        evicted = self._evicted.setdefault(req_id, set())
         total = self.table.num_tokens(req_id)
-        if not 0 <= token_id < total or token_id in evicted:
+        if not 0 <= token_id < total or token_id in self._evicted.get(req_id, ()):
             raise TableError(
                 f"token {token_id} of request {req_id!r} is unknown or already evicted"
             )
         if int(self.table.index_of(req_id, total)[token_id]) < 0:
             raise TableError(f"token {token_id} of request {req_id!r} was evicted before")
-        evicted.add(token_id)
+        if self.policy and not self.policy.sinks <= token_id < total - self.policy.recent:
+            raise TableError(
+                f"token {token_id} of request {req_id!r} is pinned: policy {self.policy.name!r} "
+                f"keeps {self.policy.sinks} sinks and {self.policy.recent} recent tokens of {total}"
+            )
+        self._evicted.setdefault(req_id, set()).add(token_id)
 
     def plan(self, req_id: str, leave: Sequence[int] | None = None) -> MovePlan:
         """Plan the moves that turn the evicted tokens of a sequence into free blocks.
@@ -202,43 +222,92 @@ class VTokenRuntime:
         Raises:
             TableError: If the sequence is unknown or ``leave`` does not fit.
         """
+        return plan_in_place(self._snapshot(req_id), [leave])
+
+    def plan_repack(self, req_id: str, headroom: int, shared: Sequence[bool] = ()) -> MovePlan:
+        """Plan to leave all blocks of a sequence for fresh ones; the originals are only read.
+
+        Args:
+            req_id: The sequence.
+            headroom: Free blocks that may be taken.
+            shared: Which blocks of its table have other owners; none by default.
+
+        Returns:
+            A plan with an outcome. A declined one cannot be applied.
+
+        Raises:
+            TableError: If the sequence is unknown, or ``shared`` does not fit its table.
+        """
+        snapshot = self._snapshot(req_id)
+        held = ceil_div(snapshot.lengths[0], self.block_size)
+        ids = self.table.token_id[[self.table.known_row(req_id)], : held * self.block_size]
+        others = torch.tensor([list(shared) or [False] * held])
+        return plan_repack(BlockSnapshot.of_dense(snapshot, ids, others, headroom))
+
+    def _snapshot(self, req_id: str) -> Snapshot:
         row = self.table.known_row(req_id)
-        dead = torch.tensor(sorted(self._evicted.get(req_id, ())), dtype=torch.int64)
-        index = self.table.index_of(req_id, self.table.num_tokens(req_id))
-        victims = index[dead.to(self.device)][None]
-        snapshot = Snapshot(
+        dead = self._dead_index(req_id)
+        return Snapshot(
             self.table.lengths([row]),
             (len(dead),),
-            victims,
+            dead[None],
             self.block_size,
             self.table.epochs([row]),
         )
-        return plan_in_place(snapshot, [leave])
 
-    def apply_moves(self, req_id: str, plan: MovePlan) -> list[int]:
+    def _dead_index(self, req_id: str) -> Tensor:
+        """Dense indices of the evicted tokens, int64 ``[k]``."""
+        dead = torch.tensor(sorted(self._evicted.get(req_id, ())), dtype=torch.int64)
+        index = self.table.index_of(req_id, self.table.num_tokens(req_id))
+        return index[dead.to(self.device)]
+
+    def apply_moves(
+        self, req_id: str, plan: MovePlan, fresh_blocks: Sequence[int] = ()
+    ) -> list[int]:
         """Commit a plan once its copies are done.
+
+        Args:
+            req_id: The sequence.
+            plan: Made by :meth:`plan` or :meth:`plan_repack`, or by hand.
+            fresh_blocks: The blocks it takes.
 
         Returns:
             The block ids that left the sequence; they are free.
 
         Raises:
-            TableError: If the sequence changed after the plan was made; nothing is changed.
+            TableError: If the sequence changed after the plan was made, or the plan would lose,
+                double or misplace a token; nothing is changed.
         """
         row = self.table.known_row(req_id)
-        evicted = self._evicted.get(req_id, set())
-        if plan.lengths[0] - plan.new_lengths[0] != len(evicted):
-            raise TableError("the plan is stale: tokens were evicted after it was made")
-        self.table.apply_moves([row], plan)
+        if plan.epochs != self.table.epochs([row]):
+            raise TableError("the plan is stale: the sequence changed after it was made")
+        held = ceil_div(self.table.num_live(req_id), self.block_size)
         blocks = self._blocks[req_id]
+        extended = self._extended(req_id, plan, fresh_blocks)
+        check_plan(plan, self.table.num_live(req_id), self._dead_index(req_id), self.block_size)
+        self.table.apply_moves([row], plan)
         need = ceil_div(plan.new_lengths[0], self.block_size)
         kept = (
             list(range(need)) if plan.kept_blocks is None else plan.kept_blocks[0, :need].tolist()
         )
-        held = ceil_div(plan.lengths[0], self.block_size)
-        freed = [b for i, b in enumerate(blocks[:held]) if i not in set(kept)]
-        self._blocks[req_id] = [blocks[i] for i in kept] + blocks[held:]
+        self._blocks[req_id] = [extended[i] for i in kept] + blocks[held:]
         self._evicted.pop(req_id, None)
-        return freed
+        return [b for i, b in enumerate(extended) if i not in set(kept)]
+
+    def _extended(self, req_id: str, plan: MovePlan, fresh_blocks: Sequence[int]) -> list[int]:
+        """The blocks that hold tokens, and behind them the fresh ones, as plans count them.
+
+        Raises:
+            TableError: If the fresh blocks are not those the plan takes.
+        """
+        held = ceil_div(self.table.num_live(req_id), self.block_size)
+        blocks = self._blocks[req_id]
+        both = [*blocks, *fresh_blocks]
+        if len(fresh_blocks) != sum(plan.taken_blocks) or len(set(both)) != len(both):
+            raise TableError(
+                f"the plan takes {sum(plan.taken_blocks)} fresh blocks, not {list(fresh_blocks)}"
+            )
+        return [*blocks[:held], *fresh_blocks]
 
     def block_ids(self, req_id: str) -> list[int]:
         """The block table of a sequence."""
@@ -260,9 +329,11 @@ class VTokenRuntime:
             raise TableError(f"token {token_id} of request {req_id!r} is not live")
         return int(self.slot_mapping(req_id)[index])
 
-    def move_slots(self, req_id: str, plan: MovePlan) -> tuple[Tensor, Tensor]:
+    def move_slots(
+        self, req_id: str, plan: MovePlan, fresh_blocks: Sequence[int] = ()
+    ) -> tuple[Tensor, Tensor]:
         """Slots to copy from and to, int64 ``[moves]`` each, for ``copy_kv``."""
-        table = upload(self._blocks[req_id], self.device)[None]
+        table = upload(self._extended(req_id, plan, fresh_blocks), self.device)[None]
         size = self.block_size
         return (
             slots_of(table, plan.sources, size).flatten(),

@@ -26,11 +26,11 @@ def check_engine(engine: ReferenceEngine) -> None:
         _check_tokens(seq)
         index = seq.live_index()
         slots = engine.slots(seq, index)
-        check_unique_live_slots([slots], len(engine.occupancy.owners))
+        check_unique_live_slots([slots], len(engine.live_counts.owners))
         shared = torch.tensor([engine.pool.owners[b] > 1 for b in seq.blocks], dtype=torch.bool)
         private.append(slots[~shared[index // engine.block_size]])
         _check_content(engine, seq)
-    check_unique_live_slots(private, len(engine.occupancy.owners))
+    check_unique_live_slots(private, len(engine.live_counts.owners))
     _check_pool(engine)
 
 
@@ -72,6 +72,6 @@ def _check_pool(engine: ReferenceEngine) -> None:
         raise InvariantViolation("blocks: some are leaked, or free though a table holds them")
     if engine.pool.num_free < engine.pool.lendable:
         raise InvariantViolation("blocks: the headroom was given to requests")
-    live = (engine.occupancy.owners.view(-1, engine.block_size) > 0).sum(1)
-    if not torch.equal(live, engine.occupancy.live):
+    live = (engine.live_counts.owners.view(-1, engine.block_size) > 0).sum(1)
+    if not torch.equal(live, engine.live_counts.live):
         raise InvariantViolation("live counts: they are out of step with the slots")

@@ -100,7 +100,7 @@ class ReferenceEngine(PagedMemory):
         seq.blocks, seq.ids = source.blocks[:num_blocks], torch.arange(tokens)
         seq.intact = num_blocks
         self.pool.share(seq.blocks)
-        self.occupancy.add(self.slots(seq, seq.ids))
+        self.live_counts.add(self.slots(seq, seq.ids))
         self.changed(source)
 
     def abort(self, req_id: str) -> None:
@@ -186,7 +186,7 @@ class ReferenceEngine(PagedMemory):
         position = first + torch.arange(len(tokens))
         seq.ids = torch.cat([seq.ids, position])
         slots = self.slots(seq, index)
-        self.occupancy.add(slots)
+        self.live_counts.add(slots)
         logits = self._forward(seq, tokens, position, slots)
         seq.hashes = torch.cat([seq.hashes, content_hash(gather_kv(self.layout, slots))])
         seq.text += tokens
@@ -282,10 +282,15 @@ class ReferenceEngine(PagedMemory):
             return live
         return {t for t in live if self.policy.sinks <= t < len(seq.text) - self.policy.recent}
 
-    def reclaim(self, req_ids: Iterable[str], relocation: Relocation = Relocation.IN_PLACE) -> int:
+    def reclaim(
+        self,
+        req_ids: Iterable[str],
+        relocation: Relocation = Relocation.IN_PLACE,
+        max_utilisation: float = 0.5,
+    ) -> int:
         """Plan, start and commit at once; returns how many blocks became free."""
-        plan = self.plan([r for r in req_ids if not self.sequence(r).flight], relocation)
-        return self.commit(self.start(plan))
+        free = [r for r in req_ids if not self.sequence(r).flight]
+        return self.commit(self.start(self.plan(free, relocation, None, max_utilisation)))
 
     def _check_evictable(self, seq: Sequence, chosen: list[int]) -> None:
         live = set(seq.ids[seq.live_index()].tolist())

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from vtoken_sdk.errors import TableError
-from vtoken_sdk.occupancy import Occupancy
+from vtoken_sdk.live_counts import LiveCounts
 from vtoken_sdk.planner import MovePlan, Outcome, Snapshot, plan_in_place
 from vtoken_sdk.planner_repack import BlockSnapshot, plan_repack
 from vtoken_sdk.reclaim import PoolState
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence as Seq
 
     from torch import Tensor
+
+
+TOKENS_PER_COPY = 2
+"""Small, so that even short relocations consist of copies that can finish in any order."""
 
 
 class Relocation(StrEnum):
@@ -52,7 +56,7 @@ class PagedMemory:
     Attributes:
         running: Sequences that hold blocks, oldest first.
         pool: The blocks.
-        occupancy: Live tokens per block.
+        live_counts: Live tokens per block.
         copies: Copies in flight.
         counters: How often what happened.
     """
@@ -62,7 +66,7 @@ class PagedMemory:
         self.kv = kv
         self.layout = StridedKV((kv,))
         self.pool = BlockPool(num_blocks, headroom)
-        self.occupancy = Occupancy(num_blocks, self.block_size)
+        self.live_counts = LiveCounts(num_blocks, self.block_size)
         self.copies = CopyQueue(self.layout)
         self.running: dict[str, Sequence] = {}
         self.counters: Counter[str] = Counter()
@@ -71,10 +75,10 @@ class PagedMemory:
     def pool_state(self, max_utilisation: float = 0.5) -> PoolState:
         """Block counts for the trigger ``fragmentation``; nothing is scanned."""
         return PoolState(
-            self.occupancy.live_tokens,
+            self.live_counts.live_tokens,
             self.pool.num_allocated,
             self.pool.available,
-            self.occupancy.low_blocks(max_utilisation),
+            self.live_counts.low_blocks(max_utilisation),
             self.pool.lendable,
             self.block_size,
         )
@@ -88,7 +92,7 @@ class PagedMemory:
     def kill(self, seq: Sequence, token_ids: Tensor) -> None:
         """Mark tokens dead where they are; blocks in which nothing lives leave the table."""
         index = torch.isin(seq.ids, token_ids).nonzero()[:, 0]
-        self.occupancy.remove(self.slots(seq, index))
+        self.live_counts.remove(self.slots(seq, index))
         seq.ids = seq.ids.index_fill(0, index, -1)
         seq.unmoved = False
         alive = (seq.by_block(self.block_size) >= 0).any(1)
@@ -109,7 +113,7 @@ class PagedMemory:
         """Give back everything a sequence holds."""
         if seq.flight:
             self.cancel(seq.flight)
-        self.occupancy.remove(self.slots(seq, seq.live_index()))
+        self.live_counts.remove(self.slots(seq, seq.live_index()))
         self.pool.release(seq.blocks)
         del self.running[seq.req_id]
 
@@ -151,7 +155,7 @@ class PagedMemory:
         return EnginePlan(tuple(s.req_id for s in seqs), tuple(positions), blocks, moves)
 
     def start(self, plan: EnginePlan) -> Flight:
-        """Take the destination blocks and start the copies, one per destination block.
+        """Take the destination blocks and start the copies, a few tokens each.
 
         Raises:
             TableError: If a sequence changed since, or has another relocation in progress.
@@ -299,7 +303,7 @@ class PagedMemory:
             held = len(seq.blocks)
             ids[row, : len(seq.ids)] = seq.ids
             shared[row, :held] = torch.tensor([self.pool.owners[b] > 1 for b in seq.blocks])
-            live[row, :held] = self.occupancy.live[seq.blocks]
+            live[row, :held] = self.live_counts.live[seq.blocks]
             # The pool counts a shared block for all its owners, but only this one's tokens move.
             others = shared[row].nonzero()[:, 0]
             live[row, others] = (seq.by_block(self.block_size)[others] >= 0).sum(1)
@@ -324,12 +328,11 @@ class PagedMemory:
         own = to[to < len(blocks)].tolist()
         self.overwrite(seq, {positions[b] for b in own})
         extended = [*blocks, *flight.fresh[row]]
-        for block in torch.unique(to).tolist():
-            part = to == block
-            self.copies.start(
-                _slots(extended, sources[part], self.block_size),
-                _slots(extended, destinations[part], self.block_size),
-            )
+        sources = _slots(extended, sources, self.block_size)
+        destinations = _slots(extended, destinations, self.block_size)
+        for first in range(0, len(sources), TOKENS_PER_COPY):
+            part = slice(first, first + TOKENS_PER_COPY)
+            self.copies.start(sources[part], destinations[part])
         self.counters["tokens_moved"] += len(sources)
 
     def _commit_row(self, seq: Sequence, row: int, flight: Flight) -> None:
@@ -340,8 +343,8 @@ class PagedMemory:
         before = seq.by_block(size)
         ids = torch.nn.functional.pad(before[positions].flatten(), (0, len(fresh) * size), value=-1)
         after = self.moved(ids, sources, destinations).view(-1, size)
-        self.occupancy.remove(_slots(blocks, sources, size))
-        self.occupancy.add(_slots(blocks, destinations, size))
+        self.live_counts.remove(_slots(blocks, sources, size))
+        self.live_counts.add(_slots(blocks, destinations, size))
         order = _remaining(moves, row, len(blocks), size)
         others = [b for b in range(len(seq.blocks)) if b not in set(positions)]
         table = [seq.blocks[b] for b in others] + [blocks[b] for b in order]

@@ -158,12 +158,14 @@ class World:
         self._check_blocks(seen)
 
     def _check_tokens(self, req_id: str, text: Text, found: tuple[int, ...]) -> None:
-        if sorted(found) != sorted(text.live):
-            lost, extra = text.live - set(found), set(found) - text.live
-            twice = sorted(t for t, n in Counter(found).items() if n > 1)
+        if twice := sorted(t for t, n in Counter(found).items() if n > 1):
             raise InvariantViolation(
-                f"token conservation: request {req_id!r} lost {sorted(lost)}, kept "
-                f"{sorted(extra)} though evicted, and holds {twice} twice"
+                f"unique live slot: tokens {twice} of request {req_id!r} have several slots"
+            )
+        if set(found) != text.live:
+            lost, extra = sorted(text.live - set(found)), sorted(set(found) - text.live)
+            raise InvariantViolation(
+                f"token conservation: {req_id!r} lost {lost} and kept {extra} though evicted"
             )
 
     def _check_content(self, req_id: str, text: Text, seen: EngineSnapshot, raw: Tensor) -> None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Occupancy:
+class LiveCounts:
     """Counts the live tokens of every block of a pool.
 
     A slot of a shared block is live while it is for one of its owners, so a slot counts owners.

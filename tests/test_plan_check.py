@@ -1,0 +1,159 @@
+"""Plans made by hand, and evictions that may not be: refused, with nothing changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from vtoken_policies.random import Random
+
+from vtoken_sdk.errors import TableError
+from vtoken_sdk.planner import MovePlan, Outcome
+from vtoken_sdk.relocate import StridedKV, copy_kv, gather_kv
+from vtoken_sdk.runtime import VTokenRuntime
+
+S = 4
+T = torch.tensor
+
+
+def runtime() -> VTokenRuntime:
+    """Ten tokens in three blocks; 1, 6, 7 and 8 are evicted, so 9 may move and a block leave."""
+    made = VTokenRuntime(None, S)
+    made.sync_new_tokens("r", [12, 5, 20, 31], 10)
+    for token in (1, 6, 7, 8):
+        made.evict_token("r", token)
+    return made
+
+
+def state(made: VTokenRuntime) -> tuple[object, ...]:
+    table = made.table
+    return (
+        table.token_ids("r").tolist(),
+        table.num_tokens("r"),
+        table.epochs([table.known_row("r")]),
+        made.block_ids("r"),
+        made.plan("r").new_lengths,
+        made.slot_mapping("r").tolist(),
+    )
+
+
+def moves(*pairs: tuple[int, int]) -> dict[str, torch.Tensor]:
+    return {
+        "sources": T([[a for a, _ in pairs]], dtype=torch.int64).view(1, -1),
+        "destinations": T([[b for _, b in pairs]], dtype=torch.int64).view(1, -1),
+    }
+
+
+WRONG = {
+    "onto a live slot": (moves((9, 2)), "end on live tokens"),
+    "out of range": (moves((9, 12)), r"outside 0\.\.11"),
+    "from out of range": (moves((-1, 1)), r"outside 0\.\.11"),
+    "twice to one slot": (moves((9, 1), (5, 1)), "several moves end"),
+    "twice from one slot": (moves((9, 1), (9, 6)), "several moves start"),
+    "of a dead token": (moves((8, 1)), "where no live token is"),
+    "of an unused slot": (moves((11, 1)), "where no live token is"),
+    "too few": (moves((9, 9)), "left behind"),
+    "nothing at all": (moves(), "left behind"),
+    "to where it leaves": (moves((9, 10)), "left behind"),
+    "other shapes": (
+        {"sources": T([[9]]), "destinations": T([[1, 1]])},
+        "not one for a single sequence",
+    ),
+    "floats": ({"sources": T([[9.0]]), "destinations": T([[1.0]])}, "int64"),
+    "wrong lengths": ({"new_lengths": (7,)}, "stale"),
+    "wrong epochs": ({"epochs": (99,)}, "stale"),
+    "blocks that are not there": ({"kept_blocks": T([[0, 3]])}, "should be kept"),
+    "one block twice": ({"kept_blocks": T([[0, 0]])}, "should be kept"),
+    "too few blocks": ({"kept_blocks": T([[0]])}, "should be kept"),
+    "blocks with holes": ({"kept_blocks": T([[2, 1]])}, "left behind|holes"),
+    "wrong number freed": ({"freed_blocks": (2,)}, "leave the table"),
+    "blocks nobody gave": ({"taken_blocks": (1,)}, "takes 1 fresh blocks"),
+    "declined": ({"outcomes": (Outcome.NO_GAIN,)}, "declined"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_plan_made_by_hand_is_refused_and_nothing_changes(name: str) -> None:
+    made = runtime()
+    change, said = WRONG[name]
+    before = state(made)
+    with pytest.raises(TableError, match=said):
+        made.apply_moves("r", replace(made.plan("r"), **change))
+    assert state(made) == before
+    assert made.apply_moves("r", made.plan("r")) == [20]  # and it can still be done right
+
+
+def test_a_plan_made_by_hand_that_fits_is_taken() -> None:
+    made = runtime()
+    plan = MovePlan(T([[9]]), T([[6]]), None, (10,), (6,), (1,), made.plan("r").epochs)
+    with pytest.raises(TableError, match=r"left behind|holes"):
+        made.apply_moves("r", plan)  # it would leave a hole at 1
+    assert made.apply_moves("r", replace(plan, destinations=T([[1]]))) == [20]
+
+
+def test_plans_of_an_older_state_are_refused() -> None:
+    made = VTokenRuntime(None, S)
+    made.sync_new_tokens("r", [12, 5, 20], 10)
+    plan = made.plan("r")
+    made.sync_new_tokens("r", [12, 5, 20], 11)
+    before = state(made)
+    with pytest.raises(TableError, match="stale"):
+        made.apply_moves("r", plan)
+    assert state(made) == before
+
+
+class TestPinned:
+    @pytest.mark.parametrize("token", [0, 1, 7, 8, 9])
+    def test_sinks_and_recent_tokens_are_refused(self, token: int) -> None:
+        made = VTokenRuntime(Random(sinks=2, recent=3), S)
+        made.sync_new_tokens("r", [12, 5, 20], 10)
+        before = state(made)
+        with pytest.raises(TableError, match=f"token {token} of request 'r' is pinned"):
+            made.evict_token("r", token)
+        assert state(made) == before
+
+    def test_all_others_are_not(self) -> None:
+        made = VTokenRuntime(Random(sinks=2, recent=3), S)
+        made.sync_new_tokens("r", [12, 5, 20], 10)
+        for token in range(2, 7):
+            made.evict_token("r", token)
+        assert made.plan("r").new_lengths == (5,)
+
+
+class TestOutOfPlace:
+    """The paper's own relocation through its three calls."""
+
+    def test_survivors_go_to_fresh_blocks_in_the_order_of_the_text(self) -> None:
+        made = runtime()
+        kv = torch.arange(40 * S, dtype=torch.float32).view(1, 40, S, 1).clone()
+        layout = StridedKV((kv,))
+        kept = [0, 2, 3, 4, 5, 9]
+        before = [gather_kv(layout, T([made.slot_of("r", t)])).item() for t in kept]
+        plan = made.plan_repack("r", headroom=2)
+        copy_kv(layout, *made.move_slots("r", plan, [33, 34]))
+        assert made.apply_moves("r", plan, [33, 34]) == [12, 5, 20]
+        assert made.block_ids("r") == [33, 34, 31]
+        assert made.table.token_ids("r").tolist() == kept
+        assert gather_kv(layout, made.slot_mapping("r")).flatten().tolist() == before
+
+    def test_declined_plans_cannot_be_applied(self) -> None:
+        made = runtime()
+        before = state(made)
+        for headroom, shared, outcome in (
+            (1, (), Outcome.NO_HEADROOM),
+            (2, (True, False, False), Outcome.NO_GAIN),
+        ):
+            plan = made.plan_repack("r", headroom, shared)
+            assert plan.outcomes == (outcome,)
+            with pytest.raises(TableError, match=f"declined \\({outcome}\\)"):
+                made.apply_moves("r", plan)
+        assert state(made) == before
+
+    @pytest.mark.parametrize("fresh", [(), (33,), (33, 33), (33, 5), (33, 31)])
+    def test_fresh_blocks_must_be_fresh_and_as_many_as_taken(self, fresh: tuple[int, ...]) -> None:
+        made = runtime()
+        before = state(made)
+        with pytest.raises(TableError, match="takes 2 fresh blocks"):
+            made.apply_moves("r", made.plan_repack("r", headroom=2), fresh)
+        assert state(made) == before
