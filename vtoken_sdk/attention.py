@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 QUERY_BLOCK = 64
 """Queries scored at once; measured twice as fast as 512, whose scores leave the CPU's cache."""
 GATHER_ELEMENTS = 1 << 24
-"""Elements of keys copied at once for a decode batch, so a large batch does not double the cache."""
+"""Elements of keys copied at once for a decode batch: a large one must not double the cache."""
 
 
 def attention_rows(query: Tensor, keys: Tensor, scale: float, first: int) -> Tensor:
@@ -98,7 +98,7 @@ def decode_mass(
 def _decode_part(query: Tensor, keys: Tensor, beyond: Tensor, scale: float) -> Tensor:
     """Scores head by head, because the gathered keys keep heads apart."""
     heads = keys.shape[0]
-    grouped = query.float().unflatten(1, (heads, -1))
+    grouped = query.float().view(len(query), heads, -1, query.shape[-1])
     mass = torch.zeros(beyond.shape, device=query.device)
     for head in range(heads):
         scores = torch.bmm(grouped[:, head] * scale, keys[head].float())

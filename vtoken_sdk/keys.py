@@ -36,13 +36,12 @@ class StridedKeys:
 
     def gather(self, tables: Tensor) -> Tensor:
         """Copy the keys of whole blocks; see :func:`gather_keys`."""
-        rows, width = tables.shape
-        blocks = tables.flatten()
+        rows, blocks = len(tables), tables.flatten()
         if self.transposed:  # one copy, in which neighbours stay neighbours
             kept = self.view.permute(2, 3, 0, 1).index_select(2, blocks)
-            return kept.unflatten(2, (rows, width)).flatten(3, 4).transpose(1, 2)
+            return kept.view(*kept.shape[:2], rows, -1).transpose(1, 2)
         kept = self.view.permute(2, 0, 1, 3).index_select(1, blocks)
-        return kept.unflatten(1, (rows, width)).flatten(2, 3).transpose(2, 3)
+        return kept.view(len(kept), rows, -1, kept.shape[-1]).transpose(2, 3)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,12 @@
 """Keeps what ``Signal.ATTENTION`` needs between eviction points.
 
 An engine tells a recorder about every step: which sequences it computes, and then, layer by layer,
-their queries. Nothing is evicted between two eviction points of a sequence, so its dense vector only
-grows, and what is kept is addressed by dense index:
+their queries. Nothing is evicted between two eviction points of a sequence, so its dense vector
+only grows, and what is kept is addressed by dense index:
 
 * :class:`MassRecorder` adds up, per token, what all queries gave;
-* :class:`WindowRecorder` keeps the last queries themselves and scores them when asked: exact, because
-  they still see what they saw, and nearly free in the steps between.
+* :class:`WindowRecorder` keeps the last queries themselves and scores them when asked: exact,
+  because they still see what they saw, and nearly free in the steps between.
 
 Both are cleared at each eviction point and when a sequence ends or is preempted.
 """
@@ -75,8 +75,8 @@ class Recorder(Protocol):
     def record(self, layer: int, query: Tensor) -> None:
         """Take note of a layer's queries ``[>= tokens, query_heads, head_size]``.
 
-        Called within the forward pass, while the cache holds the step's keys and before the buffer of
-        the queries is used again. ``layer`` counts scored layers.
+        Called within the forward pass: the cache holds the step's keys already, and the buffer of
+        the queries is not used again yet. ``layer`` counts scored layers.
         """
 
     def end(self) -> None:

@@ -17,6 +17,7 @@ import torch
 
 from vtoken_sdk.cut_check import CutCheck
 from vtoken_sdk.errors import TableError
+from vtoken_sdk.faults import FaultLog
 from vtoken_sdk.plan_check import check_plan
 from vtoken_sdk.planner import MovePlan, Snapshot, plan_in_place
 from vtoken_sdk.planner_repack import BlockSnapshot, plan_repack
@@ -47,12 +48,19 @@ class SequenceCut:
         count: Tokens that leave.
         moment: The eviction point.
         leave: Table positions of the blocks that leave, or None for the last ones.
+        label: What messages call the request; its id by default.
     """
 
     req_id: str
     count: int
     moment: Moment
     leave: tuple[int, ...] | None = None
+    label: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What the request is called in messages."""
+        return self.req_id if self.label is None else self.label
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +88,10 @@ class VTokenRuntime:
         source: Where the signals the policy declares come from; None where it declares none.
         check_invariants: Verify the four invariants around every :meth:`cut`, with a hash of the KV
             of every moved token. Slow, and waits for the device.
+        strict: Raise when the policy is at fault, instead of evicting the oldest tokens.
+
+    Attributes:
+        faults: What the policy did wrong.
     """
 
     def __init__(
@@ -89,8 +101,10 @@ class VTokenRuntime:
         device: torch.device | str = "cpu",
         source: SignalSource | None = None,
         check_invariants: bool = False,
+        strict: bool = True,
     ) -> None:
         self.policy, self.source = policy, source
+        self.faults = FaultLog(policy.name if policy else "", strict)
         self.block_size = block_size
         self.device = torch.device(device)
         self.check_invariants = check_invariants
@@ -125,12 +139,21 @@ class VTokenRuntime:
             InvariantViolation: Under ``check_invariants``, if one does not hold.
         """
         assert self.policy is not None
+        self.faults.collect()
         rows = [self.table.row(cut.req_id) for cut in cuts]
         moments = [cut.moment for cut in cuts]
         counts = tuple(cut.count for cut in cuts)
         self.table.sync(rows, [moment.num_computed_tokens for moment in moments])
-        signals = self._signals(rows, block_tables)
-        victims = choose_victims(self.policy, self.table, rows, moments, counts, signals)
+        victims = choose_victims(
+            self.policy,
+            self.table,
+            rows,
+            moments,
+            counts,
+            signals=self._signals(rows, block_tables),
+            faults=self.faults,
+            requests=[cut.name for cut in cuts],
+        )
         ids = self.table.token_id[upload(rows, self.device)[:, None], victims].long()
         snapshot = Snapshot(
             self.table.lengths(rows), counts, victims, self.block_size, self.table.epochs(rows)

@@ -63,6 +63,7 @@ class LiveTokens:
         self._row, self.ragged = table.gather(rows)
         self.lengths = table.lengths(rows)
         self.num_live = sum(self.lengths)
+        self.device = self._row.device
         self._columns: dict[str, Tensor] = {}
 
     @cached_property

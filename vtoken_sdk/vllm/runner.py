@@ -14,7 +14,7 @@ from vtoken_sdk.registry import make_policy
 from vtoken_sdk.runtime import CutResult, SequenceCut, VTokenRuntime
 from vtoken_sdk.tensors import ceil_div, upload
 from vtoken_sdk.view import Moment
-from vtoken_sdk.vllm.directive import Cut, HeldBlocks, StepDirective, StepReport
+from vtoken_sdk.vllm.directive import Cut, HeldBlocks, StepDirective, StepReport, external_id
 from vtoken_sdk.vllm.layout import find_layout
 from vtoken_sdk.vllm.signals import SignalTaps
 from vtoken_sdk.vllm.trace import EvictionTrace
@@ -48,7 +48,9 @@ class CutRunner(_Base):
         self.layout: KVLayout = find_layout(self)
         policy = make_policy(config.policy, config.policy_args) if config.evicts else None
         self.taps = SignalTaps(self, policy)
-        self.runtime = VTokenRuntime(policy, block_size, self.device, self.taps.source)
+        self.runtime = VTokenRuntime(
+            policy, block_size, self.device, self.taps.source, strict=config.strict
+        )
         self.trace = EvictionTrace(config.trace) if config.trace and is_driver else None
         self._report: StepReport | None = None
 
@@ -154,4 +156,5 @@ def held_blocks(cuts: Sequence[Cut], result: CutResult, size: int) -> tuple[Held
 
 
 def _sequence(cut: Cut) -> SequenceCut:
-    return SequenceCut(cut.req_id, cut.count, Moment(cut.length, cut.key, cut.number), cut.leave)
+    moment = Moment(cut.length, cut.key, cut.number)
+    return SequenceCut(cut.req_id, cut.count, moment, cut.leave, external_id(cut.req_id))

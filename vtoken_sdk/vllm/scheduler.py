@@ -73,8 +73,8 @@ class VTokenMixin(_Base):
     def _reserve_prefill_lookahead(
         self, request: Request, num_computed_tokens: int, num_new_tokens: int
     ) -> int:
-        """No chunk crosses an eviction point."""
-        if self.rule:
+        """No chunk crosses an eviction point, unless the whole request fits the budget."""
+        if self.rule and self._end(request) > self.rule.budget:
             point = self.rule.next_point(request.num_prompt_tokens, num_computed_tokens)
             num_new_tokens = min(num_new_tokens, point - num_computed_tokens)
         clipped: int = super()._reserve_prefill_lookahead(
@@ -112,8 +112,7 @@ class VTokenMixin(_Base):
         assert self.rule is not None
         req_id, computed = request.request_id, request.num_computed_tokens
         live = computed - self.dense.removed.get(req_id, 0)
-        end = min(request.num_prompt_tokens + request.max_tokens, self.max_model_len)
-        count = self.rule.num_victims(request.num_prompt_tokens, computed, live, end)
+        count = self.rule.num_victims(request.num_prompt_tokens, computed, live, self._end(request))
         if not count:
             return None
         leave = self._leaving_blocks(req_id, live, count)
@@ -133,14 +132,25 @@ class VTokenMixin(_Base):
         )
 
     def _leaving_blocks(self, req_id: str, live: int, count: int) -> tuple[int, ...] | None:
-        """The policy's hint, where it gives a proper one; a bad hint costs speed, nothing else."""
+        """The policy's hint, where it gives a proper one; a bad one costs speed, nothing else.
+
+        Raises:
+            PolicyError: If the hint is improper and the settings are strict.
+        """
         held = len(self.dense.req_to_blocks[req_id])
         leaving = self.dense.num_leaving(req_id, live, count)
         try:
             return proper_hint(self.eviction_policy, held, leaving, self.dense.block_size)
         except PolicyError as error:
+            if self.vtoken.strict:
+                raise
             logger.warning_once(str(error))
             return None
+
+    def _end(self, request: Request) -> int:
+        """Length of the text when the request has generated all it may."""
+        end: int = min(request.num_prompt_tokens + request.max_tokens, self.max_model_len)
+        return end
 
     def _key(self, request: Request) -> int:
         """Hash what makes a request, once per life: its id is random and would not repeat."""

@@ -7,23 +7,31 @@ compiled models call it too.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from vtoken_sdk.errors import UnsupportedError, VTokenError
+from vtoken_sdk.attention import decode_mass
+from vtoken_sdk.errors import UnsupportedError
 from vtoken_sdk.keys import LayerKeys, ScatteredKeys, StridedKeys
 from vtoken_sdk.policy import Signal
 from vtoken_sdk.recorder import MassRecorder, Recorder, ScoredLayer, Step, WindowRecorder
 from vtoken_sdk.signals import SignalSource
+from vtoken_sdk.vllm.compat import check_graphs
 from vtoken_sdk.vllm.layout import probe_cpu_offsets, regular_view
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
     from vtoken_sdk.policy import Policy
+    from vtoken_sdk.recorder import DecodeMass
+
+MOST_THREADS = 2
+"""The compiled loop has one thread and is about twice as fast there as torch, whose copies and
+products use all of them."""
 
 
 class SignalTaps:
@@ -59,6 +67,7 @@ class SignalTaps:
     def _tap(
         self, runner: Any, policy: Policy, names: Sequence[str], keys: Sequence[LayerKeys]
     ) -> Recorder:
+        check_graphs(runner.vllm_config, policy)
         chosen = scored_layers(policy, len(names))
         context = runner.compilation_config.static_forward_context
         impls = [context[names[layer]].impl for layer in chosen]
@@ -74,16 +83,16 @@ class SignalTaps:
         self._expected = tuple(range(len(layers)))
         window = policy.attention_window()
         if window is None:
-            return MassRecorder(layers, runner.device)
+            return MassRecorder(layers, runner.device, choose_decode(layers))
         return WindowRecorder(layers, window, runner.device)
 
     def _tapped(self, forward: Any, place: int) -> Any:
         def tapped(layer: Any, query: Tensor, *args: Any, **kwargs: Any) -> Any:
             result = forward(layer, query, *args, **kwargs)
+            self._seen.append(place)
             if self._open:  # closed in warm-up and profiling runs, whose inputs are made up
                 assert self._recorder is not None
                 self._recorder.record(place, query)
-                self._seen.append(place)
             return result
 
         return tapped
@@ -99,20 +108,46 @@ class SignalTaps:
         """Close the step, if there was one.
 
         Raises:
-            VTokenError: If a scored layer did not run through its tap: the signal would be wrong.
+            UnsupportedError: If a scored layer did not run through its tap: the signal would be
+                wrong.
         """
         if not self._open:
             return
         assert self._recorder is not None
         self._open = False
+        self._check_seen()
+        with torch.inference_mode():  # like the model's run, in which its tensors were made
+            self._recorder.end()
+
+    def try_out(self, run: Callable[[], object]) -> None:
+        """See that a model run goes through every tap; at start-up, with made-up inputs.
+
+        Raises:
+            UnsupportedError: If it does not.
+        """
+        if self.active:
+            self._seen.clear()
+            run()
+            self._check_seen()
+
+    def _check_seen(self) -> None:
         if tuple(self._seen) != self._expected:
-            raise VTokenError(
-                f"attention was recorded for the scored layers {self._seen}, but should be for "
+            raise UnsupportedError(
+                f"attention was seen in the scored layers {self._seen}, but should be in "
                 f"{list(self._expected)}: something in this vLLM bypasses the attention layers, "
                 "such as full CUDA graphs; set compilation_config.cudagraph_mode to PIECEWISE"
             )
-        with torch.inference_mode():  # like the model's run, in which its tensors were made
-            self._recorder.end()
+
+
+def choose_decode(layers: Sequence[ScoredLayer]) -> DecodeMass:
+    """The fastest way to score decoding sequences here: a compiled loop, or torch."""
+    if find_spec("numba") is None or torch.get_num_threads() > MOST_THREADS:
+        return decode_mass
+    from vtoken_sdk.attention_numba import NumbaDecode, fits
+
+    if not all(fits(layer.keys) for layer in layers):
+        return decode_mass
+    return NumbaDecode(layers[0].keys, layers[0].num_heads)
 
 
 def layer_names(runner: Any) -> list[str]:

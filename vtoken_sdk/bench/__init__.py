@@ -1,0 +1,1 @@
+"""Runs real vLLM engines and measures what their KV-cache blocks do."""
