@@ -16,12 +16,14 @@ class StreamingLLM(ScoringPolicy):
     """Keep the first ``sinks`` tokens and the newest ones, as many as the budget holds.
 
     Source: Xiao et al., "Efficient Streaming Language Models with Attention Sinks";
-    mit-han-lab/streaming-llm, ``kv_cache.py``. One deviation: the official code rotates keys anew
-    to their place in the cache at each step, ours keep their positions in the text.
+    mit-han-lab/streaming-llm, ``kv_cache.py``. Deviations: the official code rotates keys anew
+    to their place in the cache at each step, ours keep their positions in the text. The window is
+    what the budget leaves beside the sinks (officially 2000 in the demo, 512 in the class).
     """
 
     name = "streaming-llm"
     elementwise = True
+    presets = {"paper": {"sinks": 4, "recent": 0}}
 
     def score(self, seq: SequenceView) -> Tensor:
         """The position in the text: the oldest token behind the sinks leaves first."""

@@ -19,6 +19,10 @@ class PolicyLoadError(UsageError):
     """A policy the user named could not be loaded."""
 
 
+class PolicyFamilyError(PolicyLoadError):
+    """The name stands for a family of policies, ``NAME:VARIANT``, and no variant was named."""
+
+
 class ConfigError(UsageError):
     """A setting is out of range or does not fit the engine."""
 

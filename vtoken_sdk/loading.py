@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 from vtoken_sdk import hookspecs
-from vtoken_sdk.errors import PolicyLoadError
+from vtoken_sdk.errors import PolicyFamilyError, PolicyLoadError, UsageError
 from vtoken_sdk.policy import API_VERSION, Policy
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def load_from_module(reference: str, name: str) -> type[Policy]:
 
     Args:
         reference: The entry point's value.
-        name: The entry point's name.
+        name: What the user wrote: the entry point's name, or ``NAME:VARIANT``.
 
     Raises:
         PolicyLoadError: If anything about it is wrong.
@@ -59,14 +59,35 @@ def ask_hook(module: Any, reference: str, name: str) -> Any:
     try:
         manager.register(module, name=name)
         manager.check_pending()
-        policy = manager.hook.vtoken_policy()
+        policy = _ask(manager, name)
+    except PolicyFamilyError:
+        raise
+    except UsageError as error:  # it speaks for itself
+        raise PolicyLoadError(str(error)) from error
     except (Exception, SystemExit) as error:
         raise PolicyLoadError(f"its hook failed: {_describe(error)}") from error
     if policy is None:
-        raise PolicyLoadError(
-            f"module {reference} needs a function vtoken_policy with @hookimpl that returns a class"
-        )
+        raise PolicyLoadError(_nothing_returned(reference, name))
     return policy
+
+
+def _nothing_returned(reference: str, name: str) -> str:
+    family, _, variant = name.partition(":")
+    if variant:
+        return f"{family} has no variants; leave :{variant} out"
+    return f"module {reference} needs a function vtoken_policy with @hookimpl that returns a class"
+
+
+def _ask(manager: pluggy.PluginManager, name: str) -> Any:
+    variant = name.partition(":")[2]
+    if variant:
+        return manager.hook.vtoken_policy_variant(variant=variant)
+    if manager.hook.vtoken_policy.get_hookimpls():
+        return manager.hook.vtoken_policy()
+    try:
+        return manager.hook.vtoken_policy_variant(variant="")
+    except UsageError as error:
+        raise PolicyFamilyError(str(error)) from error
 
 
 def is_file_reference(name: str) -> bool:

@@ -6,12 +6,13 @@ block, a slot or a request id: where tokens sit in memory is the runtime's busin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from torch import Tensor
 
@@ -101,6 +102,49 @@ class SequenceView(Protocol):
         """
 
 
+def param(default: Any, *, least: float, most: float | None = None) -> Any:
+    """A parameter with a range, checked when the policy is made.
+
+    ``window: int = param(32, least=1)`` is ``window: int = 32`` that refuses 0. Where the default
+    is an int, only whole numbers pass. A subclass that only changes the default (``window: int =
+    8``) keeps the range.
+
+    Args:
+        default: The default value.
+        least: The smallest value allowed.
+        most: The largest value allowed.
+    """
+    whole = isinstance(default, int)
+    return field(default=default, metadata={"limits": _Limits(least, most, whole)})
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    least: float
+    most: float | None
+    whole: bool
+
+    def __str__(self) -> str:
+        kind = "a whole number" if self.whole else "a number"
+        return f"{kind} >= {self.least}" + ("" if self.most is None else f" and <= {self.most}")
+
+    def allow(self, value: Any) -> bool:
+        kinds = (int,) if self.whole else (int, float)
+        number = isinstance(value, kinds) and not isinstance(value, bool)
+        return number and self.least <= value <= (math.inf if self.most is None else self.most)
+
+
+def _limits(policy: type, name: str) -> _Limits | None:
+    """What the class, or the nearest base that said so, demands of a parameter."""
+    declared = (getattr(cls, "__dataclass_fields__", {}).get(name) for cls in policy.__mro__)
+    return next((each.metadata["limits"] for each in declared if each and each.metadata), None)
+
+
+def _check(name: str, value: Any, limits: _Limits | None) -> None:
+    if limits and not limits.allow(value):
+        raise ValueError(f"{name} must be {limits}, got {value!r}")
+
+
 @dataclass
 class Policy:
     """Chooses the tokens of a sequence that may be forgotten.
@@ -120,15 +164,15 @@ class Policy:
     api_version: ClassVar[int] = API_VERSION
     signals: ClassVar[set[Signal] | frozenset[Signal]] = frozenset()
     elementwise: ClassVar[bool] = False
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Parameters by name of a preset. ``default`` needs no entry: it is the fields' defaults."""
 
-    sinks: int = 4
-    recent: int = 0
+    sinks: int = param(4, least=0)
+    recent: int = param(0, least=0)
 
     def __post_init__(self) -> None:
-        for field in ("sinks", "recent"):
-            value = getattr(self, field)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                raise ValueError(f"{field} must be a whole number of tokens >= 0, got {value!r}")
+        for each in fields(self):
+            _check(each.name, getattr(self, each.name), _limits(type(self), each.name))
 
     def attention_window(self) -> int | None:
         """Last queries that ``Signal.ATTENTION`` covers; None for all of them, summed."""

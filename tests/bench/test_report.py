@@ -94,11 +94,13 @@ def test_prompts_that_no_request_used_are_left_out():
 def test_the_settings_are_told_in_one_line():
     settings = {
         "requests": 8, "num_blocks": 170, "block_size": 32, "policy": "random",
-        "policy_args": {"recent": "0"}, "budget": 256, "prefill_interval": None,
+        "policy_args": {"recent": "0"}, "preset": "default", "budget": 256,
+        "prefill_interval": None,
     }  # fmt: skip
     assert report.setting_line(settings) == (
         "8 requests at once, 170 blocks of 32 tokens, policy random recent=0, budget 256"
     )
+    assert "policy random (paper) recent=0" in report.setting_line({**settings, "preset": "paper"})
     assert report.setting_line({**settings, "prefill_interval": 128}).endswith(
         "budget 256 (every 128 tokens of the prompt too)"
     )

@@ -17,7 +17,7 @@ REFUSED = {
     "an empty prompt": (("--prompt", " "), "prompt 1 is empty"),
     "a missing file": (("--prompt-file", "missing.txt"), "missing.txt does not exist"),
     "an unknown policy": ((*PROMPT, "--policy", "rndom"), "did you mean 'random'?"),
-    "known policies": ((*PROMPT, "--policy", "h20"), "Known policies: random, streaming-llm"),
+    "known policies": ((*PROMPT, "--policy", "h20"), "random, scissorhands, snapkv, streaming-llm"),
     "an unknown parameter": ((*PROMPT, "--policy-arg", "sinkz=3"), "did you mean 'sinks'?"),
     "a parameter without value": ((*PROMPT, "--policy-arg", "sinks"), "name=value"),
     "a bad parameter": ((*PROMPT, "--policy-arg", "sinks=-1"), "sinks must be"),
@@ -93,7 +93,7 @@ FIGURES = {
 }  # fmt: skip
 SETTINGS = {
     "requests": 1, "num_blocks": 4, "block_size": 32, "policy": "random", "policy_args": {},
-    "budget": 64, "prefill_interval": None,
+    "preset": "default", "budget": 64, "prefill_interval": None,
 }  # fmt: skip
 
 
@@ -159,6 +159,7 @@ def test_options_reach_the_settings(measured, capsys):
     with pytest.raises(SystemExit):
         main([
             "run", *PROMPT, "--model", "m", "--policy", "random", "--policy-arg", "recent=3",
+            "--preset", "paper",
             "--budget", "99", "--prefill-interval", "64", "--raw", "--max-tokens", "7",
             "--variants", "off", "--num-blocks", "11", "--block-size", "64", "--max-model-len",
             "77", "--requests", "2", "--seed", "5", "--dtype", "float32", "--ignore-eos",
@@ -167,6 +168,7 @@ def test_options_reach_the_settings(measured, capsys):
     assert measured[0]["model"] == "m"
     assert measured[0]["settings"] == {
         "model": "m", "policy": "random", "policy_args": {"recent": "3"}, "budget": 99,
+        "preset": "paper",
         "prefill_interval": 64, "raw": True, "max_tokens": 7, "variants": ["off"],
         "num_blocks": 11, "block_size": 64, "max_model_len": 77, "requests": 2, "seed": 5,
         "dtype": "float32", "ignore_eos": True, "max_num_batched_tokens": 128,

@@ -10,6 +10,7 @@ import pytest
 
 from tests.conftest import ROOT
 from vtoken_sdk import registry
+from vtoken_sdk.config import check_budget, make_config
 
 FILES = sorted(path for path in (ROOT / "policies").glob("*.py") if path.name != "__init__.py")
 
@@ -29,10 +30,32 @@ def test_every_file_is_registered() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     registered = project["entry-points"]["vtoken.policies"]
     assert set(registered.values()) == {f"vtoken_policies.{file.stem}" for file in FILES}
+    assert registered.pop("kvpress") == "vtoken_policies.kvpress_adapter"  # not the name it imports
     assert all(name.replace("-", "_") == value.split(".")[1] for name, value in registered.items())
 
 
-def test_every_builtin_policy_loads_and_runs_with_its_defaults() -> None:
-    for info in registry.list_policies():
-        if info.builtin:
-            assert registry.make_policy(info.name).name == info.name
+BUILTIN = [info.name for info in registry.list_policies() if info.builtin]
+POLICIES = [name for name in BUILTIN if name != "kvpress"]
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_every_builtin_policy_has_both_presets(name: str, preset: str) -> None:
+    assert registry.make_policy(name, preset=preset).name == name
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_defaults_leave_room_in_small_budgets(name: str) -> None:
+    check_budget(make_config(policy=name, budget=64), registry.make_policy(name), block_size=32)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_published_presets_leave_room_in_the_budget_of_vtoken_run(name: str) -> None:
+    policy = registry.make_policy(name, preset="paper")
+    check_budget(make_config(policy=name, budget=256), policy, block_size=32)
+
+
+def test_importing_policies_imports_no_torch(run) -> None:
+    modules = ", ".join(f"vtoken_policies.{file.stem}" for file in FILES)
+    done = run("-c", f"import sys, {modules}; print('torch' in sys.modules)")
+    assert (done.stdout, done.stderr) == ("False\n", "")

@@ -32,6 +32,7 @@ CASES = {
     "unknown policy": ({"policy": "h3o"}, UnknownPolicyError, r"h3o.*random.*streaming-llm"),
     "unknown parameter": ({"policy_args": {"sink": 4}}, UsageError, r"sink.*sinks"),
     "parameter of a wrong type": ({"policy_args": {"sinks": "few"}}, UsageError, r"sinks.*few"),
+    "unknown preset": ({"preset": "papr"}, ConfigError, r"no preset 'papr'.*paper"),
     "parameter out of range": ({"policy_args": {"recent": -1}}, UsageError, r"recent.*-1"),
     "budget of 0": ({"budget": 0}, ConfigError, r"budget.*greater than 0"),
     "negative budget": ({"budget": -64}, ConfigError, r"budget.*greater than 0"),
@@ -82,6 +83,9 @@ def test_the_arguments_the_cases_start_from_are_good(tiny):
     arguments = engine_args(tiny, **GOOD)
     assert arguments["block_size"] == 32
     assert not arguments["enable_prefix_caching"]
+    published = engine_args(tiny, **GOOD, preset="paper", policy_args={"sinks": 2})
+    config = published["additional_config"]["vtoken"]
+    assert config["policy_args"] == {"sinks": 2, "recent": 0}
     native = engine_args(tiny, **GOOD, variant="native")
     assert not {"scheduler_cls", "worker_cls", "additional_config"} & set(native)
 

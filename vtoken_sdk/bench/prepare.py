@@ -98,6 +98,7 @@ def _engine(settings: RunSettings, sizes: Sizes, model: str, variant: str) -> di
         policy=settings.policy,
         budget=settings.budget,
         policy_args=dict(settings.policy_args),
+        preset=settings.preset,
         prefill_interval=settings.prefill_interval,
         variant=variant,
         seed=settings.seed,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from vtoken_sdk.parameters import DEFAULT_PRESET
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -37,11 +39,12 @@ def table_rows(variants: dict[str, Any]) -> list[list[str]]:
 def setting_line(settings: dict[str, Any]) -> str:
     """What the table was measured under."""
     arguments = "".join(f" {key}={value}" for key, value in settings["policy_args"].items())
+    preset = "" if settings["preset"] == DEFAULT_PRESET else f" ({settings['preset']})"
     interval = settings["prefill_interval"]
     while_reading = f" (every {interval} tokens of the prompt too)" if interval else ""
     return (
         f"{settings['requests']} requests at once, {settings['num_blocks']} blocks of "
-        f"{settings['block_size']} tokens, policy {settings['policy']}{arguments}, "
+        f"{settings['block_size']} tokens, policy {settings['policy']}{preset}{arguments}, "
         f"budget {settings['budget']}{while_reading}"
     )
 

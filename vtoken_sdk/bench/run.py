@@ -43,7 +43,7 @@ def run(
         UsageError: Before any engine is started.
         JobError: If an engine failed.
     """
-    make_policy(settings.policy, settings.policy_args)
+    make_policy(settings.policy, settings.policy_args, settings.preset)
     require_vllm()
     model = resolve_model(settings.model)
     log = None if verbose else _new_log()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vtoken_sdk.errors import ConfigError
+from vtoken_sdk.parameters import DEFAULT_PRESET
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,6 +29,7 @@ class RunSettings:
         model: Local folder or Hugging Face name; None is the small model vToken prepares.
         policy: Name of a registered policy.
         policy_args: Parameters of the policy.
+        preset: Where its other parameters come from.
         budget: Live tokens a request may keep once its prompt has been read.
         prefill_interval: Also evict every that many tokens of the prompt.
         variants: Names from :data:`VARIANTS`, run one after the other.
@@ -49,6 +51,7 @@ class RunSettings:
     model: str | None = None
     policy: str = "streaming-llm"
     policy_args: Mapping[str, Value] = field(default_factory=dict)
+    preset: str = DEFAULT_PRESET
     budget: int = 256
     prefill_interval: int | None = None
     variants: Sequence[str] = VARIANTS

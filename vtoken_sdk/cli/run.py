@@ -11,7 +11,7 @@ import typer
 
 from vtoken_sdk.bench.settings import VARIANTS, RunSettings, parse_variants
 from vtoken_sdk.cli import console
-from vtoken_sdk.parameters import parse_policy_args
+from vtoken_sdk.parameters import DEFAULT_PRESET, parse_policy_args
 
 INTERRUPTED, TERMINATED = 130, 143
 
@@ -26,6 +26,9 @@ def run(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Parameter of the policy; repeatable."),
     ] = None,
+    preset: Annotated[
+        str, typer.Option(help="Where its other parameters come from: default or paper.")
+    ] = DEFAULT_PRESET,
     budget: Annotated[
         int, typer.Option(help="Tokens a request may keep in the cache after its prompt.")
     ] = 256,
@@ -86,7 +89,8 @@ def run(
     """
     settings = RunSettings(
         model=model, policy=policy, policy_args=parse_policy_args(policy_arg or []),
-        budget=budget, prefill_interval=prefill_interval, variants=parse_variants(variants),
+        preset=preset, budget=budget, prefill_interval=prefill_interval,
+        variants=parse_variants(variants),
         max_tokens=max_tokens, requests=requests, raw=raw, ignore_eos=ignore_eos,
         num_blocks=num_blocks, block_size=block_size, max_model_len=max_model_len,
         max_num_batched_tokens=max_num_batched_tokens, max_num_seqs=max_num_seqs,

@@ -18,7 +18,7 @@ class Subject:
     """One policy, by name or by file. Nothing is imported before it is asked for.
 
     Args:
-        name: The name of an installed policy, or ``path/to/file.py:Class``.
+        name: The name of an installed policy, ``NAME:VARIANT``, or ``path/to/file.py:Class``.
 
     Attributes:
         infos: What installed packages announce under that name; nothing for a file.
@@ -34,7 +34,7 @@ class Subject:
         if loading.is_file_reference(name):
             self._file = loading.FileReference.parse(name)
         else:
-            self.infos = registry.announced(name)
+            self.infos = registry.announced(name.partition(":")[0])
 
     @property
     def installed(self) -> bool:
@@ -70,7 +70,7 @@ class Subject:
             PolicyLoadError: If there is none.
         """
         if self.installed:
-            return loading.ask_hook(self.module, self.info.module, self.info.name)
+            return loading.ask_hook(self.module, self.info.module, self.name)
         found = getattr(self.module, self._file.class_name, None)
         if found is None:
             raise PolicyLoadError(f"it has no class {self._file.class_name}")

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from vtoken_sdk.config import Variant, VTokenConfig, check_budget, make_config
 from vtoken_sdk.errors import ConfigError
+from vtoken_sdk.parameters import DEFAULT_PRESET, preset_args
 from vtoken_sdk.policy import Signal
-from vtoken_sdk.registry import make_policy
+from vtoken_sdk.registry import load_policy, make_policy
 from vtoken_sdk.vllm.compat import check_features, check_graphs, check_vllm
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def engine_args(
     policy: str,
     budget: int,
     policy_args: Mapping[str, Any] | None = None,
+    preset: str = DEFAULT_PRESET,
     prefill_interval: int | None = None,
     variant: str | Variant = Variant.VTOKEN,
     seed: int = 0,
@@ -42,6 +44,7 @@ def engine_args(
         policy: Name of a registered policy, or ``path/to/file.py:Class``.
         budget: Most live tokens of a sequence after its prompt.
         policy_args: Parameters of the policy.
+        preset: Where its other parameters come from, see ``vtoken policies info``.
         prefill_interval: Evict every so many tokens of a prompt too, a multiple of the block size.
         variant: ``vtoken``, ``naive``, ``off``, or ``native`` for stock vLLM on the same terms.
         seed: Seed of policies that draw random numbers.
@@ -59,7 +62,7 @@ def engine_args(
     config = _settings(
         policy=policy,
         budget=budget,
-        policy_args=dict(policy_args or {}),
+        policy_args={**preset_args(load_policy(policy), preset), **(policy_args or {})},
         prefill_interval=prefill_interval,
         variant=variant,
         seed=seed,

@@ -44,12 +44,12 @@ def unique_name(trial: Trial) -> None:
     """One name for entry point and class, which nobody else uses."""
     name = trial.policy.name
     call = f"{trial.policy.__name__}.name"
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(name.partition(":")[0]):
         raise Broken(repr(name), "lower-case letters and digits, joined by dashes", call)
     if not trial.subject.installed:
         return
-    if name != trial.subject.info.name:
-        wanted = f"{trial.subject.info.name!r}, as the entry point says"
+    if name != trial.subject.name:
+        wanted = f"{trial.subject.name!r}, as the entry point says"
         raise Broken(repr(name), wanted, call)
     if len(trial.subject.infos) > 1:
         owners = " and ".join(info.origin for info in trial.subject.infos)
