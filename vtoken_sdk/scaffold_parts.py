@@ -29,25 +29,25 @@ _RATINGS = {
     None: _Rating(
         "seq.token_ids.float()",
         "the_oldest_tokens_leave_first",
-        "policy = {policy}(sinks=4, recent=16)\n"
-        "    assert evicted(policy, num_tokens=64, count=10) == set(range(4, 14))",
+        "view = make_view({policy}(sinks=4, recent=16), 64)\n"
+        "    assert victims(view, 10) == list(range(4, 14))",
     ),
     "attention": _Rating(
         'seq.column("mass").clone()',
         "what_nobody_looks_at_leaves_first",
-        "attention = torch.ones(64)\n"
-        "    attention[[10, 30]] = 0.0\n"
-        "    policy = {policy}(sinks=4, recent=16)\n"
-        "    assert evicted(policy, num_tokens=64, count=2, attention=attention) == {{10, 30}}",
+        "attention = torch.ones(1, 64)  # [queries, tokens]\n"
+        "    attention[:, [10, 30]] = 0.0\n"
+        "    view = make_view({policy}(sinks=4, recent=16), 64, attention=attention)\n"
+        "    assert victims(view, 2) == [10, 30]",
         'seq.column("mass")[:] += seq.attention',
     ),
     "keys": _Rating(
         "-seq.keys(0).float().norm(dim=-1).mean(dim=-1)",
         "large_keys_leave_first",
-        "keys = torch.ones(1, 64, 2, 8)  # [layers, tokens, heads, head_size]\n"
-        "    keys[:, [10, 30]] *= 9.0\n"
-        "    policy = {policy}(sinks=4, recent=16)\n"
-        "    assert evicted(policy, num_tokens=64, count=2, keys=keys) == {{10, 30}}",
+        "keys = torch.ones(64, 2, 8)  # [tokens, heads, head_size]\n"
+        "    keys[[10, 30]] *= 9.0\n"
+        "    view = make_view({policy}(sinks=4, recent=16), 64, keys=[keys])\n"
+        "    assert victims(view, 2) == [10, 30]",
     ),
 }
 
