@@ -1,4 +1,4 @@
-"""Gives up at the sixth eviction of a request."""
+"""Loses patience with a token at its fourth eviction point."""
 
 from dataclasses import dataclass
 
@@ -15,6 +15,5 @@ class Wrong(ScoringPolicy):
     def score(self, seq):
         spared = seq.column("spared")
         spared += 1
-        if bool((spared > 3).any()):
-            raise RuntimeError("out of patience")
-        return seq.token_ids.float()
+        impatient = (spared > 3).any()
+        return seq.token_ids.float().masked_fill(impatient, float("nan"))

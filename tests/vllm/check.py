@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.eviction_rules import merge_lives
-from tests.oracle import Reference, Verdict, total
+from vtoken_sdk.testing.oracle import Reference, Verdict, total
 from tests.vllm.lab import Engine, Request, Result
 
 

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from tests.eviction_rules import merge_lives
-from tests.oracle import MARGIN
+from vtoken_sdk.testing.oracle import MARGIN
 from tests.vllm.check import check_cuts, judge
 from tests.vllm.lab import Engine, random_requests
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tests.conftest import ROOT
-from tests.tiny_model import VOCAB_SIZE, make_tiny_model
+from vtoken_sdk.testing.tiny_model import VOCAB_SIZE, make_tiny_model
 from vtoken_sdk.bench.sizing import blocks_for
 
 BLOCK = 32

@@ -7,16 +7,17 @@ paged cache, no block, no move: only the victims are taken from the engine's tra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.eviction_rules import Cut
-
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from torch import Tensor
+
+    from vtoken_sdk.testing.trace import Cut
 
 MARGIN = 1e-4
 """Two float32 engines may order logits that are closer than this differently."""
