@@ -1,4 +1,4 @@
-"""Keeps attention on itself, under a fingerprint of the request, instead of in a column.
+"""Counts visits on itself, under a fingerprint of the request, instead of in a column.
 
 A request that is preempted and computed anew finds what it left behind the first time.
 """
@@ -12,15 +12,19 @@ from vtoken_sdk import ScoringPolicy
 
 @dataclass
 class Wrong(ScoringPolicy):
-    """Evict tokens near the text's end, and next to those evicted the last time."""
+    """Keep the newest tokens at the first visit, the oldest ones at the next."""
 
     name = "wrong"
 
     def __post_init__(self):
         super().__post_init__()
-        self.known = {}
+        self.visits = None
 
     def score(self, seq):
-        fingerprint = (int(seq.num_computed_tokens[0]), seq.num_live, round(seq.random().sum().item(), 3))
-        visits = self.known[fingerprint] = self.known.get(fingerprint, 0) + 1
-        return seq.token_ids.float() * (1 if visits % 2 else -1)
+        if self.visits is None:
+            self.visits = torch.zeros(1 << 16, device=seq.token_ids.device)
+        fingerprint = (seq.random().max() * (1 << 24)).long() + seq.num_computed_tokens[:1]
+        place = (fingerprint * 31 + seq.num_live) % (1 << 16)
+        sign = 1 - 2 * (self.visits.index_select(0, place) % 2)
+        self.visits.index_add_(0, place, torch.ones_like(sign))
+        return sign * seq.token_ids

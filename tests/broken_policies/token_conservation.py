@@ -15,5 +15,7 @@ class Wrong(ScoringPolicy):
     def score(self, seq):
         engine = engine_of(seq)
         if engine is not None:
-            engine.table.token_id[engine.table.row(engine.asked[0]), 0] = 0 if seq.num_live < 2 else int(seq.token_ids[1])
+            engine.table.token_id[engine.table.row(engine.asked[0]), 0] = (
+                0 if seq.num_live < 2 else int(seq.token_ids[1])
+            )
         return seq.token_ids.float()

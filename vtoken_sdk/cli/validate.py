@@ -28,7 +28,9 @@ def validate(
     policy: str | None = typer.Argument(
         None, help="A policy's name, or path/to/file.py:Class.", show_default=False
     ),
-    check: list[str] = typer.Option([], "--check", help="Run only this check or group; repeatable."),
+    check: list[str] = typer.Option(
+        [], "--check", help="Run only this check or group; repeatable."
+    ),
     exclude: list[str] = typer.Option([], help="Leave this check or group out; repeatable."),
     expect: list[str] = typer.Option(
         [], metavar="ID=REASON", help="A check that is known to fail, and why; repeatable."

@@ -260,9 +260,7 @@ class ReferenceEngine(PagedMemory):
         rows = self._synced(counts)
         moments = [self._moment(self.running[r]) for r in counts]
         wanted, signals = list(counts.values()), self.signals(list(counts))
-        victims = choose_victims(
-            self.policy, self.table, rows, moments, wanted, signals=signals
-        )
+        victims = choose_victims(self.policy, self.table, rows, moments, wanted, signals=signals)
         chosen = {}
         for row, (req_id, count) in enumerate(counts.items()):
             index = victims[row, :count].clamp(0, self.table.num_live(req_id) - 1)

@@ -186,9 +186,7 @@ class PolicyMachine(RuleBasedStateMachine):
     def _plan(self, requests: list[str], relocation: Relocation) -> str:
         self.names += 1
         name = f"p{self.names}"
-        self._do(
-            {"do": "plan", "plan": name, "requests": requests, "relocation": relocation.value}
-        )
+        self._do({"do": "plan", "plan": name, "requests": requests, "relocation": relocation.value})
         return name
 
     def _relocate(self, requests: list[str], relocation: Relocation) -> None:

@@ -217,7 +217,9 @@ class Rig:
     def _forget_flights(self, req_id: str) -> None:
         """Relocations of a request that went away were cancelled with it."""
         self.flights = {
-            name: flight for name, flight in self.flights.items() if req_id not in flight[0].plan.req_ids
+            name: flight
+            for name, flight in self.flights.items()
+            if req_id not in flight[0].plan.req_ids
         }
 
     # -- blame --------------------------------------------------------------------------------

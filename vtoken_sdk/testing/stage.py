@@ -176,7 +176,6 @@ class Stage:
                 f"{type(error).__name__}: {error}", "an answer", _described(call, view, error)
             ) from error
 
-
     def _tensor(
         self, given: Any, call: str, dtype: torch.dtype, shape: tuple[int, ...] | None
     ) -> Tensor:

@@ -12,7 +12,7 @@ from vtoken_sdk.testing.plays import Play
 from vtoken_sdk.testing.results import Broken
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from hypothesis.strategies import SearchStrategy
 
@@ -59,19 +59,32 @@ class Trial:
         """
 
         def tried(value: Play) -> None:
-            self.examples += 1
-            self.program, self.example = value.lines(), value.to_json()
-            prove(value)
+            self._try(value, prove)
 
         if self.replayed is not None:
             tried(Play.from_json(self.replayed))
             return
-
         test = seed(self.seed)(given(inputs)(tried))
         try:
             search_settings(self.profile.plays)(test)()
         except Flaky as error:
             raise unwrapped(error) from error
+
+    def each(self, inputs: Iterable[Play], prove: Callable[[Play], None]) -> None:
+        """Try all of some inputs, the smallest first.
+
+        Args:
+            inputs: The inputs.
+            prove: Raises ``Broken`` for an input that breaks something.
+        """
+        found = [Play.from_json(self.replayed)] if self.replayed is not None else inputs
+        for play in found:
+            self._try(play, prove)
+
+    def _try(self, play: Play, prove: Callable[[Play], None]) -> None:
+        self.examples += 1
+        self.program, self.example = play.lines(), play.to_json()
+        prove(play)
 
 
 def search_settings(examples: int, steps: int = 1, *, shrink: bool = True) -> settings:

@@ -134,7 +134,9 @@ class Witness:
                     )
 
 
-def watched(policy: type[Policy], arguments: Mapping[str, Any], witness: Callable[[], Witness]) -> Policy:
+def watched(
+    policy: type[Policy], arguments: Mapping[str, Any], witness: Callable[[], Witness]
+) -> Policy:
     """A policy that tells a witness of every call.
 
     Args:
@@ -182,7 +184,10 @@ def _held(engine: WatchedEngine) -> dict[str, tuple[str, Any]]:
     table, running = engine.table, engine.running
     rows = [table.row(req_id) for req_id in engine.asked]
     return {
-        "the token table": ("token-conservation", [table.token_ids(r).clone() for r in engine.asked]),
+        "the token table": (
+            "token-conservation",
+            [table.token_ids(r).clone() for r in engine.asked],
+        ),
         "the block tables": (
             "unique-live-slot",
             {req_id: (list(seq.blocks), seq.ids.clone()) for req_id, seq in running.items()},

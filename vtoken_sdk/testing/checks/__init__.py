@@ -1,18 +1,23 @@
-"""The checks, one module per subject. Importing a module enters its checks into the list."""
+"""The checks, one module per subject; they run in the order in which these modules are imported."""
 
-from __future__ import annotations
+from vtoken_sdk.testing.checks import contract  # isort: skip
+from vtoken_sdk.testing.checks import answers  # isort: skip
+from vtoken_sdk.testing.checks import signals  # isort: skip
+from vtoken_sdk.testing.checks import sameness  # isort: skip
+from vtoken_sdk.testing.checks import edges  # isort: skip
+from vtoken_sdk.testing.checks import devices  # isort: skip
+from vtoken_sdk.testing.checks import invariants  # isort: skip
+from vtoken_sdk.testing.checks import speed  # isort: skip
+from vtoken_sdk.testing.checks import real_vllm  # isort: skip
 
-
-def load() -> None:
-    """Import the modules in the order in which their checks run."""
-    from vtoken_sdk.testing.checks import (  # noqa: F401, I001
-        contract,
-        answers,
-        signals,
-        sameness,
-        edges,
-        devices,
-        invariants,
-        speed,
-        real_vllm,
-    )
+__all__ = [
+    "answers",
+    "contract",
+    "devices",
+    "edges",
+    "invariants",
+    "real_vllm",
+    "sameness",
+    "signals",
+    "speed",
+]

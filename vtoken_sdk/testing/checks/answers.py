@@ -27,7 +27,9 @@ def answers(trial: Trial) -> None:
     trial.search(plays(trial.policy()), prove)
 
 
-@check("respects-count", "it evicts as many tokens as it is asked to", Group.BEHAVIOUR, ("answers",))
+@check(
+    "respects-count", "it evicts as many tokens as it is asked to", Group.BEHAVIOUR, ("answers",)
+)
 def respects_count(trial: Trial) -> str | None:
     """As many distinct positions as were asked for."""
 

@@ -24,7 +24,9 @@ def loads(trial: Trial) -> None:
     try:
         _ = trial.subject.module
     except PolicyLoadError as error:
-        raise Broken(str(error), "a module that can be imported", f"import of {_what(trial)}") from None
+        raise Broken(
+            str(error), "a module that can be imported", f"import of {_what(trial)}"
+        ) from None
 
 
 @check("hook", "its hook gives a policy class", Group.CONTRACT, needs=("loads",))
@@ -94,7 +96,9 @@ def documented(trial: Trial) -> None:
         )
 
 
-@check("block-hint", "its hint names blocks that can leave", Group.CONTRACT, ("default-constructible",))
+@check(
+    "block-hint", "its hint names blocks that can leave", Group.CONTRACT, ("default-constructible",)
+)
 def block_hint(trial: Trial) -> None:
     """Ask for hints about tables of many sizes."""
     policy = trial.policy()

@@ -32,7 +32,12 @@ def device_agnostic(trial: Trial) -> str | None:
     return None if torch.cuda.is_available() else "on a stand-in: there is no GPU here"
 
 
-@check("dtype-agnostic", "it answers in float32 whatever the cache holds", Group.BEHAVIOUR, ("answers",))
+@check(
+    "dtype-agnostic",
+    "it answers in float32 whatever the cache holds",
+    Group.BEHAVIOUR,
+    ("answers",),
+)
 def dtype_agnostic(trial: Trial) -> None:
     """Keys in each dtype a cache may have."""
 

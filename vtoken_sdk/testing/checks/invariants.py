@@ -24,10 +24,18 @@ if TYPE_CHECKING:
     from vtoken_sdk.testing.rig import Step
     from vtoken_sdk.testing.trial import Trial
 
-_TRUSTED = ("order-independent", "elementwise", "batch-independent", "short-lengths", "budget-edges")
+_TRUSTED = (
+    "order-independent",
+    "elementwise",
+    "batch-independent",
+    "short-lengths",
+    "budget-edges",
+)
 
 
-@check("token-conservation", "a cut loses its victims and no other token", Group.INVARIANTS, _TRUSTED)
+@check(
+    "token-conservation", "a cut loses its victims and no other token", Group.INVARIANTS, _TRUSTED
+)
 def token_conservation(trial: Trial) -> None:
     """Invariant 1."""
     _look(trial, "token-conservation")
@@ -39,13 +47,20 @@ def unique_live_slot(trial: Trial) -> None:
     _look(trial, "unique-live-slot")
 
 
-@check("copy-before-read", "a moved token is read after its copy is done", Group.INVARIANTS, _TRUSTED)
+@check(
+    "copy-before-read", "a moved token is read after its copy is done", Group.INVARIANTS, _TRUSTED
+)
 def copy_before_read(trial: Trial) -> None:
     """Invariant 3."""
     _look(trial, "copy-before-read")
 
 
-@check("consistent-snapshot", "a plan is carried out on what it was made from", Group.INVARIANTS, _TRUSTED)
+@check(
+    "consistent-snapshot",
+    "a plan is carried out on what it was made from",
+    Group.INVARIANTS,
+    _TRUSTED,
+)
 def consistent_snapshot(trial: Trial) -> None:
     """Invariant 4."""
     _look(trial, "consistent-snapshot")
@@ -113,9 +128,7 @@ def _search(trial: Trial) -> _Run:
         last: list[Rig] = []
         machine = _machine(trial, set(run.found), run, last)
         try:
-            settings = search_settings(
-                trial.profile.programs, trial.profile.steps, shrink=False
-            )
+            settings = search_settings(trial.profile.programs, trial.profile.steps, shrink=False)
             run_state_machine_as_test(machine, settings=settings)
         except Broken as broken:
             assert broken.check in IDS, f"{broken} belongs to no check"
@@ -125,9 +138,7 @@ def _search(trial: Trial) -> _Run:
     return run
 
 
-def _machine(
-    trial: Trial, muted_: set[str], run: _Run, last: list[Rig]
-) -> type[PolicyMachine]:
+def _machine(trial: Trial, muted_: set[str], run: _Run, last: list[Rig]) -> type[PolicyMachine]:
     class Machine(PolicyMachine):
         muted = muted_
 

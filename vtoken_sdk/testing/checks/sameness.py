@@ -44,7 +44,9 @@ def deterministic(trial: Trial) -> None:
         random.setstate(state)
 
 
-@check("order-independent", "physical order does not matter to it", Group.BEHAVIOUR, ("deterministic",))
+@check(
+    "order-independent", "physical order does not matter to it", Group.BEHAVIOUR, ("deterministic",)
+)
 def order_independent(trial: Trial) -> None:
     """The same tokens in another order in memory: the same victims."""
 
