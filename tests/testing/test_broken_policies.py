@@ -29,7 +29,7 @@ REASONS = {
     "block-hint": r"\[leaving_blocks\(",
     "answers": "got torch.int64",
     "respects-count": r"got \d+ positions, but should be \d+ positions \[select",
-    "keeps-pinned": "tokens 0, which are pinned",
+    "keeps-pinned": "token 0, which is pinned",
     "declared-signals": "a read of seq.attention",
     "reads-only": "seq.age changed in place",
     "deterministic": "the same victims in a second run",

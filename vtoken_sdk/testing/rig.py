@@ -46,6 +46,14 @@ _CHECK_OF = {
 }
 """Which check an ``InvariantViolation`` breaks, by how its message begins."""
 
+_WANT = {
+    "token-conservation": "every token but the victims, once and with its own KV",
+    "unique-live-slot": "a slot of its own for every live token",
+    "copy-before-read": "read once their copies are done",
+    "consistent-snapshot": "refused",
+    "exact-attention": "what masked attention gives",
+}
+
 
 class Rig:
     """Engine, perfect model and witness around one policy.
@@ -250,7 +258,7 @@ class Rig:
             kind = "consistent snapshot"
         check = _CHECK_OF.get(kind, "exact-attention")
         got = str(error) if isinstance(error, InvariantViolation) else repr(error)
-        return Broken(got, "what the perfect model says", call, side=Side.ENGINE, check=check)
+        return Broken(got, _WANT[check], call, side=Side.ENGINE, check=check)
 
 
 def in_kit(error: Exception) -> bool:

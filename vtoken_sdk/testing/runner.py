@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     Told = Callable[[Result], None]
 
+_NEEDS = "needs "
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -119,9 +121,9 @@ class Runner:
 
     def _run(self, check: Check) -> Result:
         result = partial(Result, check.id, check.name, check.group.value)
-        failed = [need for need in check.needs if self._unproven(need)]
+        failed = dict.fromkeys(root for need in check.needs for root in self._roots(need))
         if failed:
-            return result(Status.SKIPPED, note=f"needs {', '.join(failed)}")
+            return result(Status.SKIPPED, note=f"{_NEEDS}{', '.join(failed)}")
         trial = Trial(self.subject, self.settings.profile, self.settings.seed, shared=self._shared)
         if self.settings.replay:
             trial.replayed = self.settings.replay.example
@@ -163,12 +165,14 @@ class Runner:
             None if path is None else str(path),
         )
 
-    def _unproven(self, id_: str) -> bool:
-        """Whether a check failed, or was skipped because of one that did."""
+    def _roots(self, id_: str) -> list[str]:
+        """The failed checks because of which a check proves nothing; none if it does."""
         result = self.results.get(id_)
-        if result is None or result.status in (Status.PASSED, Status.WARNED, Status.XPASSED):
-            return False
-        return result.status is not Status.SKIPPED or result.note.startswith("needs ")
+        if result and result.status in (Status.FAILED, Status.XFAILED):
+            return [id_]
+        if result and result.status is Status.SKIPPED and result.note.startswith(_NEEDS):
+            return result.note.removeprefix(_NEEDS).split(", ")
+        return []
 
     def _expected(self, result: Result) -> Result:
         """Failures that were announced are fine; announced ones that did not come are not."""

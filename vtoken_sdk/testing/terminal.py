@@ -80,8 +80,9 @@ def explained(policy: str, result: Result) -> list[str]:
         f"  should be  {finding.want}",
         *([f"  call       {finding.call}"] if finding.call else []),
         *(["  smallest input", *program] if program else []),
-        f"  blame      {_BLAME[finding.side]}",
     ]
+    if result.status is Status.FAILED:
+        lines.append(f"  blame      {_BLAME[finding.side]}")
     if finding.replay:
         lines.append(f"  reproduce  {reproduce(policy, finding.replay)}")
     return [*lines, f"  read       {DOCS}#{result.id}"]

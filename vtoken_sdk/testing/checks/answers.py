@@ -76,7 +76,7 @@ def check_pins(answer: Answer) -> None:
     wrong = sorted(answer.victims & answer.pinned)
     if wrong:
         raise Broken(
-            f"tokens {_some(wrong)}, which are pinned",
+            f"{_some(wrong)} pinned",
             "positions where seq.evictable is True",
             answer.call,
         )
@@ -88,5 +88,8 @@ def _chosen_by_sdk(trial: Trial) -> str | None:
 
 
 def _some(tokens: list[int]) -> str:
+    if len(tokens) == 1:
+        return f"token {tokens[0]}, which is"
     shown = ", ".join(map(str, tokens[:5]))
-    return f"{shown} and {len(tokens) - 5} more" if len(tokens) > 5 else shown
+    more = f" and {len(tokens) - 5} more" if len(tokens) > 5 else ""
+    return f"tokens {shown}{more}, which are"
