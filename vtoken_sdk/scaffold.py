@@ -148,17 +148,14 @@ def write(folder: Path, contents: dict[str, str]) -> None:
 
 
 def _targets(new: NewPolicy) -> dict[str, str]:
-    """Paths of templates (without ``.in``) and of the files made from them."""
-    same = (
-        "pyproject.toml",
-        "tests/test_conformance.py",
-        ".github/workflows/test.yml",
-        "README.md",
-        "LICENSE",
-        ".gitignore",
-    )
+    """Names of templates (without ``.in``), and of the files made from them."""
     return {
         "policy.py": f"{new.module}.py",
-        "tests/test_policy.py": f"tests/test_{new.name.replace('-', '_')}.py",
-        **{name: name for name in same},
+        "pyproject.toml": "pyproject.toml",
+        "test_conformance.py": "tests/test_conformance.py",
+        "test_policy.py": f"tests/test_{new.name.replace('-', '_')}.py",
+        "workflow.yml": ".github/workflows/test.yml",
+        "README.md": "README.md",
+        "LICENSE": "LICENSE",
+        "gitignore": ".gitignore",
     }
