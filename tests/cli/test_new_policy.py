@@ -14,7 +14,9 @@ from tests.conftest import Run
 from tests.plugins import install, policy_source
 from vtoken_sdk import scaffold
 
-KINDS = [(kind, signal) for kind in ("scoring", "selecting") for signal in (None, "attention", "keys")]
+KINDS = [
+    (kind, signal) for kind in ("scoring", "selecting") for signal in (None, "attention", "keys")
+]
 
 FILES = {
     ".github/workflows/test.yml",

@@ -122,7 +122,9 @@ def test_the_list_of_checks(validate: Validate) -> None:
         (["random", "--profile", "lazy"], "lazy"),
     ],
 )
-def test_what_cannot_be_run_exits_with_2(validate: Validate, arguments: list[str], said: str) -> None:
+def test_what_cannot_be_run_exits_with_2(
+    validate: Validate, arguments: list[str], said: str
+) -> None:
     done = validate(*arguments)
     assert done.returncode == 2
     assert said in done.stderr

@@ -30,9 +30,7 @@ def outcomes(suite: str, folder: Path) -> dict[str, str]:
         check=False,
     )
     words = [line.split() for line in done.stdout.splitlines() if "test_it.py::TestIt" in line]
-    found = {
-        word[1].partition("[")[2].rstrip("]"): word[0] for word in words if word[0].isupper()
-    }
+    found = {word[1].partition("[")[2].rstrip("]"): word[0] for word in words if word[0].isupper()}
     return {**found, "output": done.stdout, "code": str(done.returncode)}
 
 

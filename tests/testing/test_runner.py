@@ -90,9 +90,7 @@ def test_expected_failures_are_strict() -> None:
         "keeps-pinned": Status.XFAILED,
     }
     assert report.exit_code == 1
-    only = run(
-        broken("keeps-pinned"), only=["keeps-pinned"], expected={"keeps-pinned": "known"}
-    )
+    only = run(broken("keeps-pinned"), only=["keeps-pinned"], expected={"keeps-pinned": "known"})
     assert only.exit_code == 0
 
 
@@ -115,7 +113,7 @@ def test_a_check_that_is_broken_itself_says_nothing_about_the_policy(monkeypatch
     from vtoken_sdk.testing.checks import speed
 
     monkeypatch.setattr(speed, "_best", lambda *_: 1 / 0)
-    with pytest.raises(CheckError, match="the check speed itself failed(.|\n)*ZeroDivisionError"):
+    with pytest.raises(CheckError, match=r"the check speed itself failed(.|\n)*ZeroDivisionError"):
         run("random", only=["speed"])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -25,17 +26,19 @@ class SignalOption(StrEnum):
 
 
 def new_policy(
-    name: str = typer.Argument(help="The policy's name, such as my-policy."),
-    folder: Path | None = typer.Option(
-        None, "--dir", help="Folder to create.", show_default="vtoken-NAME"
-    ),
-    kind: Kind = typer.Option(
-        Kind.SCORING, help="Rate tokens with score(), or choose them with select()."
-    ),
-    signal: SignalOption | None = typer.Option(
-        None, help="What the policy needs of the engine.", show_default="nothing"
-    ),
-    dry_run: bool = typer.Option(False, "--dry-run", help="Only say what would be written."),
+    name: Annotated[str, typer.Argument(help="The policy's name, such as my-policy.")],
+    folder: Annotated[
+        Path | None, typer.Option("--dir", help="Folder to create. [vtoken-NAME]")
+    ] = None,
+    kind: Annotated[
+        Kind, typer.Option(help="Rate tokens with score(), or choose them with select().")
+    ] = Kind.SCORING,
+    signal: Annotated[
+        SignalOption | None, typer.Option(help="What the policy needs of the engine.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be written.")
+    ] = False,
 ) -> None:
     """Write a package with one eviction policy, its tests and all it takes to publish it.
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
-from typing import TYPE_CHECKING
+from pathlib import Path  # noqa: TC003 -- typer reads the annotations
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,29 +25,34 @@ class ProfileName(StrEnum):
 
 
 def validate(
-    policy: str | None = typer.Argument(
-        None, help="A policy's name, or path/to/file.py:Class.", show_default=False
-    ),
-    check: list[str] = typer.Option(
-        [], "--check", help="Run only this check or group; repeatable."
-    ),
-    exclude: list[str] = typer.Option([], help="Leave this check or group out; repeatable."),
-    expect: list[str] = typer.Option(
-        [], metavar="ID=REASON", help="A check that is known to fail, and why; repeatable."
-    ),
-    profile: ProfileName = typer.Option(ProfileName.DEFAULT, help="How hard to look."),
-    seed: int = typer.Option(0, help="Where the search begins."),
-    replay: Path | None = typer.Option(
-        None, help="Look at one failure again, from its replay file.", show_default=False
-    ),
-    vllm: bool = typer.Option(
-        False, "--vllm", help="Also run the policy on real vLLM; takes a minute or more."
-    ),
-    list_checks: bool = typer.Option(False, "--list-checks", help="List the checks and exit."),
-    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
-    junit: Path | None = typer.Option(
-        None, help="Also write a JUnit XML file.", show_default=False
-    ),
+    policy: Annotated[
+        str | None, typer.Argument(help="A policy's name, or path/to/file.py:Class.")
+    ] = None,
+    check: Annotated[
+        list[str] | None, typer.Option(help="Run only this check or group; repeatable.")
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(help="Leave this check or group out; repeatable.")
+    ] = None,
+    expect: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ID=REASON", help="A check that is known to fail, and why; repeatable."
+        ),
+    ] = None,
+    profile: Annotated[ProfileName, typer.Option(help="How hard to look.")] = ProfileName.DEFAULT,
+    seed: Annotated[int, typer.Option(help="Where the search begins.")] = 0,
+    replay: Annotated[
+        Path | None, typer.Option(help="Look at one failure again, from its replay file.")
+    ] = None,
+    vllm: Annotated[
+        bool, typer.Option("--vllm", help="Also run the policy on real vLLM; takes minutes.")
+    ] = False,
+    list_checks: Annotated[
+        bool, typer.Option("--list-checks", help="List the checks and exit.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    junit: Annotated[Path | None, typer.Option(help="Also write a JUnit XML file.")] = None,
 ) -> None:
     """Check that a policy keeps the promises every policy makes.
 
@@ -60,7 +65,7 @@ def validate(
         return
     if policy is None:
         raise ConfigError("say which policy: vtoken validate NAME, or path/to/file.py:Class")
-    settings = _settings(check, exclude, expect, profile, seed, replay, vllm)
+    settings = _settings(check or [], exclude or [], expect or [], profile, seed, replay, vllm)
     raise typer.Exit(_run(policy, settings, as_json, junit))
 
 

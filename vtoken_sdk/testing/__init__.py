@@ -1,6 +1,6 @@
 """The conformance kit: what a policy promises, as checks, and views to test a policy with.
 
-``vtoken validate`` runs the checks from the command line; in a policy's own tests it takes one line::
+``vtoken validate`` runs the checks from the command line; a policy's own tests need one line::
 
     TestMyPolicy = conformance_suite("my-policy")
 """

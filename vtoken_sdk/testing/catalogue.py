@@ -1,7 +1,7 @@
 """The list of checks. A check is a function that raises ``Broken`` when a policy does not hold it.
 
-It stands here with an id for machines and a sentence for people. Ids are part of the kit's interface:
-users name them in ``--check`` and in expected failures.
+It stands here with an id for machines and a sentence for people. Ids are part of the kit's
+interface: users name them in ``--check`` and in expected failures.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DEVICE = torch.device("cuda", 0)
 _MARK = "_vtoken_elsewhere"
 
-# Calls whose result has a size that only the device knows: it stays on the device, but is waited for.
+# Calls whose result has a size that only the device knows: it stays there, but is waited for.
 _STAYS = {"nonzero", "argwhere", "masked_select", "unique", "unique_consecutive"}
 _WAITS = _STAYS | {
     "item", "tolist", "numpy", "cpu", "equal", "allclose", "is_nonzero", "__bool__", "__int__",
@@ -62,7 +62,7 @@ class Elsewhere(TorchFunctionMode):
         self._aside = False
 
     def put(self, tensor: Tensor) -> Tensor:
-        """Mark a tensor as being elsewhere; a fresh object, so that no other place sees the mark."""
+        """Mark a tensor as being elsewhere; a fresh object, so no other place sees the mark."""
         fresh = tensor.detach()
         setattr(fresh, _MARK, True)
         return fresh

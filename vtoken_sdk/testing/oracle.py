@@ -117,13 +117,14 @@ class Reference:
         assert visible.diagonal().all(), "a cut evicted tokens that were not computed yet"
         bias = torch.zeros(n, n).masked_fill(~visible, float("-inf"))[None, None]
         with torch.inference_mode():
-            return self.model(
+            logits: Tensor = self.model(
                 torch.tensor([tokens]),
                 attention_mask=bias,
                 position_ids=torch.arange(n)[None],
                 use_cache=False,
                 logits_to_keep=len(output),
             ).logits[0]
+        return logits
 
     def judge(
         self,

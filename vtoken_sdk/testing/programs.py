@@ -13,12 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from vtoken_sdk.reference import Relocation
 from vtoken_sdk.testing.results import Broken
-from vtoken_sdk.testing.rig import REQUESTS, Rig
+from vtoken_sdk.testing.rig import REQUESTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from vtoken_sdk.testing.rig import Step
+    from vtoken_sdk.testing.rig import Rig, Step
 
 _picks = st.integers(0, 11)
 """Which of what there is: taken modulo their number, so shrinking keeps its meaning."""
@@ -29,20 +27,20 @@ class PolicyMachine(RuleBasedStateMachine):
     """Events in any order.
 
     Attributes:
-        make_rig: Makes the rig of one program.
         muted: Checks that are known to be broken: a program ends where it meets one of them.
-        tell: Called with the rig after every step.
     """
 
-    make_rig: ClassVar[Callable[[], Rig]]
     muted: ClassVar[set[str]] = set()
-    tell: ClassVar[Callable[[Rig], None]]
 
     def __init__(self) -> None:
         super().__init__()
-        self.rig = type(self).make_rig()
+        self.rig = self.make_rig()
         self.names = 0
         self.over = False
+
+    def make_rig(self) -> Rig:
+        """Make the rig of one program."""
+        raise NotImplementedError
 
     # -- requests -----------------------------------------------------------------------------
 
@@ -204,8 +202,6 @@ class PolicyMachine(RuleBasedStateMachine):
             self.over = True
             if broken.check not in self.muted:
                 raise
-        finally:
-            type(self).tell(self.rig)
 
     def _pick(self, pick: int) -> str:
         return self.running[pick % len(self.running)]

@@ -31,7 +31,9 @@ def conformance_suite(
     seed: int = 0,
     exclude: Sequence[str] = (),
 ) -> type[Any]:
-    """Make a class of tests, one per check: ``TestMyPolicy = conformance_suite("my-policy")``.
+    """Make a class of tests, one per check.
+
+    In a test module: ``TestMyPolicy = conformance_suite("my-policy")``.
 
     Args:
         policy: The policy's name, or ``path/to/file.py:Class``.

@@ -37,7 +37,7 @@ class Replay:
 
 
 def replay_path(policy: str, check: str) -> Path:
-    """Where the replay file of a check goes: into the cache folder, never beside the user's files."""
+    """Where the replay file of a check goes: the cache folder, never beside the user's files."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{policy}-{check}")
     return cache_folder() / "replay" / f"{name}.json"
 

@@ -262,7 +262,7 @@ class Rig:
 
 
 def in_kit(error: Exception) -> bool:
-    """Whether an error nobody raised on purpose happened in the kit's own code, not the engine's."""
+    """Whether an error nobody raised on purpose happened in the kit, not in the engine."""
     ours = [
         frame.filename
         for frame in traceback.extract_tb(error.__traceback__)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from vtoken_sdk.policy import ScoringPolicy
-from vtoken_sdk.testing.elsewhere import is_elsewhere
 from vtoken_sdk.testing.content import MadeUp, Point
+from vtoken_sdk.testing.elsewhere import is_elsewhere
 from vtoken_sdk.testing.results import Broken
 from vtoken_sdk.testing.staged import Conditions, StagedSequence, StagedView
 
@@ -146,7 +146,7 @@ class Stage:
         if bool(scores.isnan().any()):
             where = scores.isnan().nonzero()[0].item()
             raise Broken(f"NaN at position {where}", "a number for each live token", call)
-        parts = scores.split([len(ids) for ids in view.ids])
+        parts = torch.split(scores, [len(ids) for ids in view.ids])
         masks = view.evictable_by_sequence()
         return [
             _lowest(call, ids, mask, count, part.tolist())

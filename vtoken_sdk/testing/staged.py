@@ -178,7 +178,7 @@ class StagedView:
         """Keep what was written into columns."""
         sizes = [len(index) for index in self._index]
         for name, tensor in self._written.items():
-            parts = self._plain(tensor).split(sizes)
+            parts = torch.split(self._plain(tensor), sizes)
             for sequence, index, part in zip(self._sequences, self._index, parts, strict=True):
                 sequence.column(name)[index] = part.float()
 

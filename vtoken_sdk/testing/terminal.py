@@ -68,10 +68,8 @@ def explained(policy: str, result: Result) -> list[str]:
     if result.status is Status.XFAILED:
         return [f"xfail {result.id}: {result.reason}"]
     if result.finding is None:
-        return [
-            f"XPASS {result.id}: expected to fail ({result.reason}), but it passed; "
-            "remove the expectation"
-        ]
+        said = f"expected to fail ({result.reason}), but it passed; remove the expectation"
+        return [f"XPASS {result.id}: {said}"]
     finding = result.finding
     program = [f"      {line}" for line in finding.program]
     lines = [

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from vtoken_sdk.policy import Policy
+
 DECIMALS = 6
-"""Signals are rounded: a replay in other chunks sums in another order, and near ties must not turn."""
+"""Signals are rounded: a replay sums in other chunks, and near ties must not turn."""
 
 
 class _Probe(ToyModel):
@@ -27,11 +29,12 @@ class _Probe(ToyModel):
 
     def forward(self, tokens: Tensor, positions: Tensor, attend: Any) -> Tensor:
         def shown(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            result = attend(layer, q, k, v)
+            result: Tensor = attend(layer, q, k, v)
             self.show(layer, q, positions)
             return result
 
-        return super().forward(tokens, positions, shown)
+        logits: Tensor = super().forward(tokens, positions, shown)
+        return logits
 
     def show(self, layer: int, q: Tensor, positions: Tensor) -> None:
         """Replaced by the engine."""
@@ -45,10 +48,10 @@ class WatchedEngine(ReferenceEngine):
         after_cut: Called when a cut is over.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, num_blocks: int, block_size: int, policy: Policy, headroom: int) -> None:
         model = _Probe()
         model.show = self._show  # type: ignore[method-assign]
-        super().__init__(*args, model=model, **kwargs)
+        super().__init__(num_blocks, block_size, policy, headroom, model)
         self.asked: list[str] = []
         self.after_cut: Callable[[], None] = lambda: None
         self._given: dict[str, list[Tensor]] = defaultdict(list)

@@ -1,8 +1,8 @@
 """Stands beside a policy while an engine calls it: what it was shown, and what it did.
 
-The witness is how blame is found. What a policy is shown is compared with the perfect model: if that
-is wrong, the engine broke it. What an engine holds is compared before and after the call: if that
-has changed, the policy broke it.
+The witness is how blame is found. What a policy is shown is compared with the perfect model: if
+that is wrong, the engine broke it. What an engine holds is compared before and after the call: if
+that has changed, the policy broke it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Witness:
             number = sum(e.by_policy for e in self.engine.sequence(req_id).evictions)
             self.shown.setdefault((req_id, number), []).append(_facts(seq, part))
 
-    def after(self, seq: SequenceView) -> None:
+    def after(self) -> None:
         """The policy has answered."""
         after = _held(self.engine)
         for what, (check, value) in self._before.items():
@@ -85,7 +85,7 @@ class Witness:
         self.broken = self.broken or broken
 
     def same_facts(self, req_id: str) -> bool:
-        """Whether a replayed request was shown the same at each eviction point as the first time."""
+        """Whether a replayed request was shown what it was shown the first time, at each point."""
         shown = [facts for (name, _), facts in self.shown.items() if name == req_id]
         return all(_equal(lives[0], lives[-1]) for lives in shown)
 
@@ -152,7 +152,7 @@ def watched(
     def answer(method: str) -> Callable[..., Any]:
         def call(self: Policy, seq: SequenceView, *more: Any) -> Any:
             result = _guarded(witness(), lambda: getattr(policy, method)(self, seq, *more))
-            _guarded(witness(), lambda: witness().after(seq))
+            _guarded(witness(), lambda: witness().after())
             return result
 
         return call
@@ -169,14 +169,10 @@ def _guarded(witness: Witness, call: Callable[[], Any]) -> Any:
         witness.note(broken)
         raise
     except Exception as error:
-        broken = Broken(
-            f"{type(error).__name__}: {error}",
-            "an answer",
-            f"cut of {', '.join(witness.engine.asked)}",
-            check="long-run",
-        )
-        witness.note(broken)
-        raise broken from error
+        cut = f"cut of {', '.join(witness.engine.asked)}"
+        raised = Broken(f"{type(error).__name__}: {error}", "an answer", cut, check="long-run")
+        witness.note(raised)
+        raise raised from error
 
 
 def _held(engine: WatchedEngine) -> dict[str, tuple[str, Any]]:

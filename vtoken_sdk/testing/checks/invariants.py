@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import seed
+from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
 from vtoken_sdk.testing.catalogue import Group, check
@@ -17,7 +18,7 @@ from vtoken_sdk.testing.programs import PolicyMachine
 from vtoken_sdk.testing.results import Broken
 from vtoken_sdk.testing.rig import Rig, described
 from vtoken_sdk.testing.shrinking import shrunk
-from vtoken_sdk.testing.trial import search_settings
+from vtoken_sdk.testing.trial import search_settings, unwrapped
 from vtoken_sdk.testing.watched import WatchedEngine
 
 if TYPE_CHECKING:
@@ -125,31 +126,28 @@ def _look(trial: Trial, id_: str) -> None:
 def _search(trial: Trial) -> _Run:
     run = _Run({})
     while len(run.found) < len(IDS):
-        last: list[Rig] = []
-        machine = _machine(trial, set(run.found), run, last)
+        rigs: list[Rig] = []
+        settings = search_settings(trial.profile.programs, trial.profile.steps, shrink=False)
         try:
-            settings = search_settings(trial.profile.programs, trial.profile.steps, shrink=False)
-            run_state_machine_as_test(machine, settings=settings)
-        except Broken as broken:
-            assert broken.check in IDS, f"{broken} belongs to no check"
-            run.found[broken.check] = _smallest(trial, broken, last[-1])
+            run_state_machine_as_test(_machine(trial, set(run.found), rigs), settings=settings)
+        except (Broken, Flaky) as error:
+            broken = error if isinstance(error, Broken) else unwrapped(error)
+            # The last program Hypothesis runs is the one that fails.
+            run.found[broken.check or "long-run"] = _smallest(trial, broken, rigs[-1])
             continue
+        finally:
+            run.programs += len(rigs)
         return run
     return run
 
 
-def _machine(trial: Trial, muted_: set[str], run: _Run, last: list[Rig]) -> type[PolicyMachine]:
+def _machine(trial: Trial, broken: set[str], rigs: list[Rig]) -> type[PolicyMachine]:
     class Machine(PolicyMachine):
-        muted = muted_
+        muted = broken
 
-        @staticmethod
-        def make_rig() -> Rig:
-            run.programs += 1
-            return Rig(trial.policy, _engine(trial))
-
-        @staticmethod
-        def tell(rig: Rig) -> None:
-            last[:] = [rig]
+        def make_rig(self) -> Rig:
+            rigs.append(Rig(trial.policy, _engine(trial)))
+            return rigs[-1]
 
     return seed(trial.seed)(Machine)
 

