@@ -83,13 +83,16 @@ def test_it_notices_one_altered_token_and_judges_the_rest_on_its_own(reference, 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_it_notices_one_altered_victim(reference, run, which):
+    """Tokens may stay the same by luck, their probabilities do not."""
     prompt, output, cuts = run
+    logprobs = reference.logits(prompt, output, cuts).log_softmax(-1).max(-1).values.tolist()
+    assert reference.judge(prompt, output, cuts, logprobs=logprobs).exact
     evicted = set(cuts[which].evicted)
     dead = {t for cut in cuts for t in cut.evicted}
     spared = next(t for t in range(40, cuts[which].length - 4) if t not in dead)
     altered = tuple(sorted(evicted - {min(evicted)} | {spared}))
     cuts = [*cuts[:which], replace(cuts[which], evicted=altered), *cuts[which + 1 :]]
-    assert not reference.judge(prompt, output, cuts).exact
+    assert not reference.judge(prompt, output, cuts, logprobs=logprobs).exact
 
 
 def test_it_notices_a_forgotten_cut_and_a_late_one(reference, run):
@@ -116,7 +119,7 @@ def test_verdicts_add_up(reference, run):
     prompt, output, cuts = run
     one = reference.judge(prompt, output, cuts, full=True)
     assert total([one, one]).compared == 2 * one.compared
-    assert str(total([])) == "0 tokens, 0 wrong, 0 excused"
+    assert str(total([])) == "0 tokens, 0 wrong, 0 excused, log probabilities within 0e+00"
 
 
 class TestRules:

@@ -11,6 +11,7 @@ Two doors lead in:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,10 +19,11 @@ import torch
 from vtoken_sdk.cut_check import CutCheck
 from vtoken_sdk.errors import TableError
 from vtoken_sdk.faults import FaultLog
+from vtoken_sdk.metrics import Metrics
 from vtoken_sdk.plan_check import check_plan
 from vtoken_sdk.planner import MovePlan, Snapshot, plan_in_place
 from vtoken_sdk.planner_repack import BlockSnapshot, plan_repack
-from vtoken_sdk.relocate import copy_kv, slots_of
+from vtoken_sdk.relocate import Relocator, copy_kv, slots_at, slots_of
 from vtoken_sdk.selection import choose_victims
 from vtoken_sdk.signals import CutSignals
 from vtoken_sdk.table import TokenTable
@@ -91,6 +93,8 @@ class VTokenRuntime:
         strict: Raise when the policy is at fault, instead of evicting the oldest tokens.
 
     Attributes:
+        table: What is known about every live token.
+        metrics: What was done so far by :meth:`cut`.
         faults: What the policy did wrong.
     """
 
@@ -109,6 +113,7 @@ class VTokenRuntime:
         self.device = torch.device(device)
         self.check_invariants = check_invariants
         self.table = TokenTable(block_size, self.device)
+        self.metrics = Metrics()
         self._blocks: dict[str, list[int]] = {}
         self._evicted: dict[str, set[int]] = {}
 
@@ -123,13 +128,16 @@ class VTokenRuntime:
 
     # -- many sequences, no sync --------------------------------------------------------------
 
-    def cut(self, cuts: Sequence[SequenceCut], block_tables: Tensor, kv: KVLayout) -> CutResult:
+    def cut(
+        self, cuts: Sequence[SequenceCut], block_tables: Tensor, kv: KVLayout | Relocator
+    ) -> CutResult:
         """Evict from many sequences: choose, plan, copy, commit.
 
         Args:
             cuts: Distinct sequences.
             block_tables: Their block ids before the cut, int64 ``[R, blocks]``.
-            kv: The engine's cache.
+            kv: The engine's cache, or a relocator over it where copies are not simply made in
+                stream order.
 
         Returns:
             What was done. The block tables are the caller's to shorten, by
@@ -161,18 +169,21 @@ class VTokenRuntime:
         plan = plan_in_place(snapshot, [cut.leave for cut in cuts])
         check = None
         if self.check_invariants:
-            check = CutCheck(self.table, rows, plan, ids, block_tables, kv)
-        copy_kv(
-            kv,
-            slots_of(block_tables, plan.sources, self.block_size).flatten(),
-            slots_of(block_tables, plan.destinations, self.block_size).flatten(),
+            layout = kv.layout if isinstance(kv, Relocator) else kv
+            check = CutCheck(self.table, rows, plan, ids, block_tables, layout)
+        copy = kv.copy if isinstance(kv, Relocator) else partial(copy_kv, kv)
+        row, source, destination = plan.joined()
+        copy(
+            slots_at(block_tables, row, source, self.block_size),
+            slots_at(block_tables, row, destination, self.block_size),
         )
         self.table.apply_moves(rows, plan)
         if self._recorder:
-            for row, length in zip(rows, plan.new_lengths, strict=True):
-                self._recorder.clear(row, length)
+            for cleared, length in zip(rows, plan.new_lengths, strict=True):
+                self._recorder.clear(cleared, length)
         if check:
             check.verify()
+        self.metrics.count_plan(plan)
         live = self.table.token_id[upload(rows, self.device), : max(plan.new_lengths)]
         return CutResult(ids, plan, live)
 

@@ -99,14 +99,26 @@ def lowest(scores: Tensor, view: LiveTokens, counts: Sequence[int]) -> Tensor:
         counts: How many of each.
 
     Returns:
-        Dense indices, int64 ``[R, max(counts)]``, lowest score first.
+        Dense indices, int64 ``[R, max(counts)]``; the first entries of a row are its own, the
+        rest is filler.
     """
+    keys = _keys(scores, view)
+    if len(set(view.lengths)) == 1:
+        padded = keys.view(len(counts), -1)
+    else:
+        padded = torch.full((len(counts), max(view.lengths)), _NEVER, device=keys.device)
+        padded[view.ragged.segment, view.ragged.offset] = keys
+    # Where counts are equal, all that is found is used, so its order does not matter.
+    order_matters = len(set(counts)) > 1
+    return padded.topk(max(counts), dim=1, largest=False, sorted=order_matters).indices
+
+
+def _keys(scores: Tensor, view: LiveTokens) -> Tensor:
+    """Integers that sort like (score, age), int64 ``[num_live]``; pinned tokens come last."""
     bits = (scores + 0.0).view(torch.int32)  # + 0.0: a negative zero ties with zero
-    ordered = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long()
-    key = ((ordered << 32) + view.token_ids).masked_fill_(~view.evictable, _NEVER)
-    padded = torch.full((len(counts), max(view.lengths)), _NEVER, device=key.device)
-    padded[view.ragged.segment, view.ragged.offset] = key
-    return padded.topk(max(counts), dim=1, largest=False, sorted=True).indices
+    flipped = (bits >> 31).bitwise_and_(0x7FFFFFFF)
+    keys = bits.bitwise_xor_(flipped).long().bitwise_left_shift_(32).add_(view.token_ids)
+    return keys.masked_fill_(~view.evictable, _NEVER)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,32 @@ def test_every_builtin_policy_has_both_presets(name: str, preset: str) -> None:
     assert registry.make_policy(name, preset=preset).name == name
 
 
+# What the paper or the official code sets, where it is a number of tokens.
+PUBLISHED = {
+    "streaming-llm": {"sinks": 4},
+    "h2o": {"sinks": 0, "normalize": False},
+    "scissorhands": {"sinks": 0, "recent": 10, "window": 400, "uniform": True},
+    "snapkv": {"sinks": 0, "recent": 32, "window": 32, "kernel": 5},
+    "tova": {"sinks": 0, "recent": 0},
+    "knorm": {"sinks": 0, "recent": 0},
+    "keydiff": {"sinks": 0, "recent": 0},
+    "r-kv": {"sinks": 0, "recent": 8, "window": 8, "kernel": 7, "mix_lambda": 0.1},
+    "random": {"sinks": 0, "recent": 0},
+}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_published_presets_are_what_was_published(name: str) -> None:
+    policy = registry.make_policy(name, preset="paper")
+    assert {key: getattr(policy, key) for key in PUBLISHED[name]} == PUBLISHED[name]
+    assert getattr(policy, "every_layer", 1) == 1
+
+
+def test_the_official_code_of_scissorhands_is_the_default() -> None:
+    policy = registry.make_policy("scissorhands")
+    assert (policy.window, policy.recent, policy.uniform) == (100, 10, False)
+
+
 @pytest.mark.parametrize("name", POLICIES)
 def test_defaults_leave_room_in_small_budgets(name: str) -> None:
     check_budget(make_config(policy=name, budget=64), registry.make_policy(name), block_size=32)

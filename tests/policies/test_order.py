@@ -34,12 +34,11 @@ def test_order_in_memory_changes_no_score(name: str, preset: str) -> None:
     args = {} if preset == "default" else {"recent": 6}
     view = cut_before(registry.make_policy(name, args, preset), 1)
     by_token = dict(zip(view.token_ids.tolist(), scores(view).tolist(), strict=True))
-    for seed in range(3):
+    for seed in range(2):
         moved = view.shuffled(seed)
         found = dict(zip(moved.token_ids.tolist(), scores(moved).tolist(), strict=True))
         assert found == by_token  # to the last bit
-        for count in (1, 16, 30):
-            assert victims(moved, count) == victims(view, count)
+        assert victims(moved, 16) == victims(view, 16)
 
 
 class Joined(LiveTokens):

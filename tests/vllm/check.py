@@ -23,17 +23,27 @@ def check_cuts(engine: Engine, requests: tuple[Request, ...], result: Result) ->
 
 
 def judge(
-    reference: Reference, requests: tuple[Request, ...], result: Result, *, full: bool = True
+    reference: Reference, engine: Engine, requests: tuple[Request, ...], result: Result
 ) -> Verdict:
-    """Compare the tokens of a workload with the reference's under the same victims."""
+    """Compare the tokens of a workload with the reference's under the same victims.
+
+    Where a prompt exceeds the budget, much of it is evicted; there full attention must differ.
+    """
     return total(
         [
             reference.judge(
                 request.prompt,
                 result.outputs[request.id],
                 merge_lives(result.cuts[request.id]),
-                full=full,
+                logprobs=result.logprobs[request.id],
+                full=len(request.prompt) > engine.budget,
             )
             for request in requests
         ]
     )
+
+
+def assert_exact(verdict: Verdict) -> None:
+    """Every token is right, and the comparison was able to show it."""
+    assert verdict.exact, f"{verdict}: {verdict.wrong[:5]}"
+    assert verdict.full_far >= 0.9 * verdict.full_compared, verdict

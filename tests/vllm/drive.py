@@ -67,6 +67,7 @@ def forget_failed_start() -> None:
 def run_workload(engine: Any, workload: dict[str, Any], meter: Any) -> dict[str, Any]:
     """Feed requests to the engine and step it until all have ended."""
     outputs: dict[str, list[int]] = {}
+    logprobs: dict[str, list[float]] = {}
     aborted: list[str] = []
     waiting = sorted(workload["requests"], key=lambda request: request["after"])
     first_step = len(meter.steps) if meter else 0
@@ -80,9 +81,13 @@ def run_workload(engine: Any, workload: dict[str, Any], meter: Any) -> dict[str,
                 engine.abort_request([request["id"]])
                 aborted.append(request["id"])
         for result in engine.step():
-            outputs[result.request_id] = list(result.outputs[0].token_ids)
+            (told,) = result.outputs
+            outputs[result.request_id] = list(told.token_ids)
+            logprobs[result.request_id] = [
+                row[token].logprob for token, row in zip(told.token_ids, told.logprobs, strict=True)
+            ]
         step += 1
-    result: dict[str, Any] = {"outputs": outputs, "aborted": aborted}
+    result: dict[str, Any] = {"outputs": outputs, "logprobs": logprobs, "aborted": aborted}
     if meter:
         result["steps"] = meter.steps[first_step:]
         flush(engine)
@@ -103,7 +108,11 @@ def add(engine: Any, request: dict[str, Any]) -> None:
     from vllm import SamplingParams
 
     params = SamplingParams(
-        max_tokens=request["max_tokens"], temperature=0, ignore_eos=True, detokenize=False
+        max_tokens=request["max_tokens"],
+        temperature=0,
+        ignore_eos=True,
+        detokenize=False,
+        logprobs=0,
     )
     engine.add_request(request["id"], {"prompt_token_ids": request["prompt"]}, params)
 

@@ -125,6 +125,7 @@ class Result:
 
     Attributes:
         outputs: Tokens generated, per request.
+        logprobs: Log probability of each of them, per request.
         cuts: Lines of the eviction trace, per request.
         steps: One record per step (``meter.Meter``); empty where the engine has its own process.
         free: Free blocks before the workload and after it.
@@ -133,6 +134,7 @@ class Result:
     """
 
     outputs: dict[str, list[int]]
+    logprobs: dict[str, list[float]]
     cuts: dict[str, list[Cut]]
     steps: list[dict[str, Any]]
     free: tuple[int, int] | None
@@ -203,6 +205,7 @@ def _read(folder: Path, name: str, log: str) -> dict[str, Result] | str:
     return {
         workload: Result(
             outputs={name: [] for name in told["aborted"]} | told["outputs"],
+            logprobs={name: [] for name in told["aborted"]} | told["logprobs"],
             cuts={name: cuts.get(name, []) for name in {*told["aborted"], *told["outputs"]}},
             steps=told.get("steps", []),
             free=tuple(told["free"]) if "free" in told else None,
@@ -232,10 +235,15 @@ def random_requests(
 def text_requests(
     tag: str, lengths: Sequence[int], max_tokens: Sequence[int] | int
 ) -> tuple[Request, ...]:
-    """Requests of English text, for SmolLM2; each prompt starts elsewhere in the text."""
-    tokens = text_tokens()
-    starts = [i * 150 for i in range(len(lengths))]
-    prompts = [tokens[start : start + n] for start, n in zip(starts, lengths, strict=True)]
+    """Requests of English text, for SmolLM2: a passage, and its beginning again.
+
+    The model goes on with the passage as long as it still sees it, so eviction shows in its tokens.
+    """
+    tokens, prompts = text_tokens(), []
+    for i, length in enumerate(lengths):
+        again = min(length // 3, 32)
+        passage = tokens[150 * i : 150 * i + length - again]
+        prompts.append(passage + passage[:again])
     return _requests(tag, prompts, max_tokens)
 
 

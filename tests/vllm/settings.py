@@ -43,7 +43,7 @@ class Setting:
 
     def engine(self) -> Engine:
         """The engine with this setting, and its requests as workload ``w``."""
-        blocks, max_model_len, requests = _load(self.model, self.pool)
+        blocks, max_model_len, requests = _load(self.model, self.pool, self.budget)
         return Engine(
             model=self.model,
             policy=self.policy,
@@ -61,19 +61,21 @@ class Setting:
 LENGTHS = (1200, 40, 64, 97, 128, 200, 333, 600)
 
 
-def _load(model: str, pool: str) -> tuple[int, int, tuple[Request, ...]]:
+def _load(model: str, pool: str, budget: int) -> tuple[int, int, tuple[Request, ...]]:
     """Blocks, longest context and requests.
 
-    A tight pool holds one request of full length and little more. Short prompts are admitted while
-    they are short; together they then outgrow it.
+    A tight pool holds one request of full length and little more. Prompts of less than a block are
+    admitted while they are short; together they then outgrow it, the more the larger the budget.
     """
     if model == "tiny":
         if pool == "ample":
             return 256, 1344, random_requests("t", LENGTHS, 100)
-        return 43, 1344, random_requests("t", (*LENGTHS, *[20] * 24), [100] * 8 + [240] * 24)
+        crowd, output = (16, 320) if budget == 256 else (24, 240)
+        lengths = (*LENGTHS, *[20] * crowd)
+        return 43, 1344, random_requests("t", lengths, [100] * 8 + [output] * crowd)
     if pool == "ample":
         return 128, 1344, text_requests("t", (1200, 40, 97, 200, 384), 48)
-    return 15, 448, text_requests("t", (40, 64, 100, 150, 40, 300), 90)
+    return 15, 448, text_requests("t", (300, 150, 40, *[24] * 8), [60] * 3 + [90] * 8)
 
 
 def settings() -> list[Setting]:

@@ -156,6 +156,7 @@ def test_without_eviction_the_hooks_change_nothing(run):
 
 def same_steps(native, ours):
     assert ours.outputs == native.outputs
+    assert ours.logprobs == native.logprobs
     assert len(ours.steps) == len(native.steps)
     for a, b in zip(native.steps, ours.steps, strict=True):
         assert a == b

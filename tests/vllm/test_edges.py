@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.vllm.check import check_cuts, judge
+from tests.vllm.check import assert_exact, check_cuts, judge
 from tests.vllm.lab import BLOCK, Engine, random_requests
 
 SHORT = random_requests("s", (1, 2, 3, 1, 2, 3), [200, 200, 200, 1, 2, 3])
@@ -67,9 +67,9 @@ def test_exact_at_the_edges(name, workload, run, models, record):
     engine, result = ENGINES[name](), run(name)[workload]
     requests = engine.workloads[workload]
     check_cuts(engine, requests, result)
-    verdict = judge(models.reference("tiny"), requests, result)
+    verdict = judge(models.reference("tiny"), engine, requests, result)
     record(verdict)
-    assert verdict.exact, verdict.wrong
+    assert_exact(verdict)
     assert result.free == (engine.blocks - 1, engine.blocks - 1)
     assert not result.leftovers
 
@@ -86,9 +86,9 @@ def test_an_aborted_request_leaves_nothing_behind(name, run, models, record):
             assert not late, "it was cut after it had been aborted"
     if "preempted" in name:
         assert result.aborted, "none was aborted while it was preempted"
-    verdict = judge(models.reference("tiny"), requests, result)
+    verdict = judge(models.reference("tiny"), engine, requests, result)
     record(verdict, f"{len(result.aborted)} aborted")
-    assert verdict.exact, verdict.wrong
+    assert_exact(verdict)
     assert result.free == (engine.blocks - 1, engine.blocks - 1)
     assert not result.leftovers
 

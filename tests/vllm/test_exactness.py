@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.vllm.check import check_cuts, judge
+from tests.vllm.check import assert_exact, check_cuts, judge
 from tests.vllm.lab import Result
 from tests.vllm.settings import CHOSEN, Setting, settings, uncovered
 
@@ -15,9 +15,9 @@ def check(setting: Setting, result: Result, models, record):
     engine = setting.engine()
     requests = engine.workloads["w"]
     check_cuts(engine, requests, result)
-    verdict = judge(models.reference(setting.model), requests, result)
+    verdict = judge(models.reference(setting.model), engine, requests, result)
     record(verdict, f"{result.preemptions} preemptions")
-    assert verdict.exact, verdict.wrong
+    assert_exact(verdict)
     if setting.pool == "tight":
         assert result.preemptions, "the pool was not tight"
     if setting.model == "tiny":

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from tests.vllm.check import check_cuts, judge
+from tests.vllm.check import assert_exact, check_cuts, judge
 from tests.vllm.lab import Engine, random_requests
 
 REQUESTS = random_requests("w", (40, 97, 200, 333), 100)
@@ -37,15 +37,15 @@ ENGINES = {
 @pytest.mark.parametrize("name", ["random", "streaming-llm"])
 def test_all_is_well_without_a_fault(name, run, models, record):
     check_cuts(engine(name), REQUESTS, run(name)["w"])
-    verdict = judge(models.reference("tiny"), REQUESTS, run(name)["w"])
+    verdict = judge(models.reference("tiny"), engine(), REQUESTS, run(name)["w"])
     record(verdict)
-    assert verdict.exact, verdict.wrong
+    assert_exact(verdict)
     assert verdict.full_agreement < 0.2
 
 
 @pytest.mark.parametrize("fault", SEEN_IN_TOKENS)
 def test_tokens_show_the_fault(fault, run, models, note):
-    verdict = judge(models.reference("tiny"), REQUESTS, run(fault)["w"])
+    verdict = judge(models.reference("tiny"), engine(), REQUESTS, run(fault)["w"])
     note(f"{len(verdict.wrong)} of {verdict.compared} tokens wrong")
     assert len(verdict.wrong) > 10
 
@@ -53,7 +53,7 @@ def test_tokens_show_the_fault(fault, run, models, note):
 def test_recomputed_victims_show_that_one_was_altered(run, models):
     """Tokens cannot: the trace is honest, so the reference is told of the altered victim."""
     result = run("victim_altered")["w"]
-    assert judge(models.reference("tiny"), REQUESTS, result).exact
+    assert judge(models.reference("tiny"), engine(), REQUESTS, result).exact
     with pytest.raises(AssertionError):
         check_cuts(engine("streaming-llm"), REQUESTS, result)
 
@@ -67,7 +67,9 @@ def test_one_altered_victim_in_the_trace_shows_in_the_tokens(name, run, models, 
         spared = next(t for t in range(cuts[0].length - 20, 0, -1) if t not in gone)
         evicted = (*sorted(cuts[0].evicted)[1:], spared)
         altered = {request.id: [replace(cuts[0], evicted=evicted), *cuts[1:]]}
-        verdict = judge(models.reference("tiny"), (request,), replace(result, cuts=altered))
+        verdict = judge(
+            models.reference("tiny"), engine(), (request,), replace(result, cuts=altered)
+        )
         seen += not verdict.exact
     note(f"one altered victim shows in {seen} of {len(REQUESTS)} requests")
     assert seen == len(REQUESTS)

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from tests.eviction_rules import merge_lives
-from tests.vllm.check import check_cuts, judge
+from tests.vllm.check import assert_exact, check_cuts, judge
 from tests.vllm.lab import Engine, random_requests
 from vtoken_sdk.testing.oracle import MARGIN
 
@@ -73,10 +73,10 @@ def test_the_same_victims_and_tokens_under_any_load(policy, load, run, models, r
                 reference, request, result.outputs[request.id], base.outputs[twin], ours
             )
     result = run(name)["together"]
-    verdict = judge(reference, made.workloads["together"], result)
+    verdict = judge(reference, made, made.workloads["together"], result)
     preemptions = sum(r.preemptions for r in run(name).values())
     record(verdict, f"{preemptions} preemptions, {differ} of {compared} requests differ")
-    assert verdict.exact, verdict.wrong
+    assert_exact(verdict)
     assert bool(preemptions) == ("tight" in load)
 
 

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from tests.vllm.check import check_cuts, judge
+from tests.vllm.check import assert_exact, check_cuts, judge
 from tests.vllm.lab import Engine, random_requests
 
 
@@ -40,9 +40,9 @@ def test_exact(name, run, models, record):
     made, result = ENGINES[name](), run(name)["w"]
     requests = made.workloads["w"]
     check_cuts(made, requests, result)
-    verdict = judge(models.reference("tiny"), requests, result)
+    verdict = judge(models.reference("tiny"), made, requests, result)
     record(verdict, f"{result.preemptions} preemptions")
-    assert verdict.exact, verdict.wrong
+    assert_exact(verdict)
     assert verdict.full_agreement < 0.2
     assert bool(result.preemptions) == ("tight" in name)
     assert result.free == (made.blocks - 1, made.blocks - 1)
@@ -51,5 +51,5 @@ def test_exact(name, run, models, record):
 
 def test_tokens_show_that_moves_were_skipped(run, models):
     made, result = ENGINES["moves_skipped"](), run("moves_skipped")["w"]
-    verdict = judge(models.reference("tiny"), made.workloads["w"], result)
+    verdict = judge(models.reference("tiny"), made, made.workloads["w"], result)
     assert len(verdict.wrong) > 10

@@ -1,1 +1,1 @@
-"""Runs real vLLM engines and measures what their KV-cache blocks do."""
+"""Measurements: real vLLM engines (``run``), and the parts of the runtime on their own."""

@@ -7,7 +7,7 @@ paged cache, no block, no move: only the victims are taken from the engine's tra
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 MARGIN = 1e-4
 """Two float32 engines may order logits that are closer than this differently."""
+
+LOGPROB_TOLERANCE = 5e-4
+"""How far the log probability of a generated token may be from the reference's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,29 +44,35 @@ class Verdict:
         compared: Tokens judged.
         excused: Tokens that differ, where the reference holds both to be equally good.
         wrong: Tokens that differ, with no excuse.
+        error: Largest difference in log probability, over the tokens generated.
         full_compared: Tokens also compared with full attention.
         full_equal: Those of them that full attention would have generated, too.
+        full_far: Those whose log probability under full attention is out of tolerance.
     """
 
     compared: int = 0
     excused: int = 0
     wrong: tuple[Wrong, ...] = ()
+    error: float = 0.0
     full_compared: int = 0
     full_equal: int = 0
+    full_far: int = 0
 
     def __add__(self, other: Verdict) -> Verdict:
         return Verdict(
             self.compared + other.compared,
             self.excused + other.excused,
             self.wrong + other.wrong,
+            max(self.error, other.error),
             self.full_compared + other.full_compared,
             self.full_equal + other.full_equal,
+            self.full_far + other.full_far,
         )
 
     @property
     def exact(self) -> bool:
-        """Whether every token is the reference's, or excused."""
-        return not self.wrong
+        """Whether every token is the reference's, or excused, and as probable as there."""
+        return not self.wrong and self.error <= LOGPROB_TOLERANCE
 
     @property
     def full_agreement(self) -> float:
@@ -72,8 +81,10 @@ class Verdict:
 
     def __str__(self) -> str:
         text = f"{self.compared} tokens, {len(self.wrong)} wrong, {self.excused} excused"
+        text += f", log probabilities within {self.error:.0e}"
         if self.full_compared:
-            text += f", full attention agrees on {self.full_equal} of {self.full_compared}"
+            text += f"; full attention: {self.full_equal} of {self.full_compared} tokens agree"
+            text += f", {self.full_far} log probabilities are off"
         return text
 
 
@@ -132,6 +143,7 @@ class Reference:
         output: Sequence[int],
         cuts: Sequence[Cut] = (),
         *,
+        logprobs: Sequence[float] | None = None,
         full: bool = False,
     ) -> Verdict:
         """Compare generated tokens with the reference's.
@@ -140,27 +152,47 @@ class Reference:
             prompt: Token ids of the prompt.
             output: Token ids the engine generated.
             cuts: The cuts of this request, one per length.
-            full: Also count tokens full attention agrees on, among those generated after a cut.
+            logprobs: The engine's log probability of each of them. Tokens of a fluent model change
+                little under eviction; these show every difference.
+            full: Also compare with full attention, the tokens generated after the first cut.
         """
+        import torch
+
         if not output:
             return Verdict()
         logits = self.logits(prompt, output, cuts)
-        best, want = logits.max(-1)
-        wrong, excused = [], 0
-        for i, token in enumerate(output):
-            margin = float(best[i] - logits[i, token])
-            if int(want[i]) == token:
-                continue
-            if margin < MARGIN:
-                excused += 1
-            else:
-                wrong.append(Wrong(i, token, int(want[i]), margin))
-        equal = self._full(prompt, output, cuts) if full and cuts else []
-        return Verdict(len(output), excused, tuple(wrong), len(equal), sum(equal))
+        margins = (logits.max(-1).values - _of(logits, output)).tolist()
+        differ = [
+            Wrong(i, token, want, margin)
+            for i, (token, want, margin) in enumerate(
+                zip(output, logits.argmax(-1).tolist(), margins, strict=True)
+            )
+            if token != want
+        ]
+        wrong = tuple(w for w in differ if w.margin >= MARGIN)
+        verdict = Verdict(len(output), len(differ) - len(wrong), wrong)
+        mine = _of(logits.log_softmax(-1), output)
+        if logprobs is not None:
+            error = (mine - torch.tensor(logprobs)).abs().max()
+            verdict = replace(verdict, error=float(error))
+        return verdict + self._full(prompt, output, cuts, mine) if full and cuts else verdict
 
     def _full(
-        self, prompt: Sequence[int], output: Sequence[int], cuts: Sequence[Cut]
-    ) -> list[bool]:
+        self, prompt: Sequence[int], output: Sequence[int], cuts: Sequence[Cut], mine: Tensor
+    ) -> Verdict:
         first = max(cuts[0].length - len(prompt) + 1, 0)  # output[i] is chosen in row P - 1 + i
-        want = self.logits(prompt, output).argmax(-1).tolist()
-        return [a == b for a, b in zip(want[first:], output[first:], strict=True)]
+        logits = self.logits(prompt, output)
+        agree = [a == b for a, b in zip(logits.argmax(-1).tolist(), output, strict=True)]
+        far = (_of(logits.log_softmax(-1), output) - mine).abs() > LOGPROB_TOLERANCE
+        return Verdict(
+            full_compared=len(output) - first,
+            full_equal=sum(agree[first:]),
+            full_far=int(far[first:].sum()),
+        )
+
+
+def _of(values: Tensor, tokens: Sequence[int]) -> Tensor:
+    """The entry of one token per row."""
+    import torch
+
+    return values.gather(1, torch.tensor(tokens)[:, None])[:, 0]
