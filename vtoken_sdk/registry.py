@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PolicyInfo",
+    "announced",
     "find_policy",
     "list_policies",
     "load_all_policies",
@@ -114,6 +115,18 @@ def find_policy(name: str) -> PolicyInfo:
     if claims:
         raise PolicyLoadError(_conflict(name, claims))
     raise UnknownPolicyError(_unknown(name))
+
+
+def announced(name: str) -> list[PolicyInfo]:
+    """Everything enabled distributions announce under a name; more than one is a conflict.
+
+    Raises:
+        UnknownPolicyError: If there is nothing; lists the known names.
+    """
+    claims = _claims(_enabled(_announced())).get(name, [])
+    if not claims:
+        raise UnknownPolicyError(_unknown(name))
+    return claims
 
 
 def load_policy(name: str) -> type[Policy]:

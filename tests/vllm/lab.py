@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tests.eviction_rules import Cut, Rules, load_trace
-from tests.tiny_model import VOCAB_SIZE
+from vtoken_sdk.testing.tiny_model import VOCAB_SIZE
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = 32
