@@ -28,7 +28,7 @@ def test_a_section_says_what_is_checked_how_it_fails_and_how_to_mend_it(id_: str
     assert f"*{CHECKS[id_].name}*." in section
     assert "\n**Fix:** " in section
     (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
-    broken = {"speed": "elementwise", "exact-on-vllm": "long-run"}.get(id_, id_)
+    broken = {"speed": "elementwise", "exact-on-vllm": "answers"}.get(id_, id_)
     source = (ROOT / f"tests/broken_policies/{broken.replace('-', '_')}.py").read_text()
     lines = {line.strip() for line in source.splitlines()}
     assert {line.strip() for line in dedent(code).splitlines()} <= lines

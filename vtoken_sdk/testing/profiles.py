@@ -30,7 +30,7 @@ PROFILES = {
     profile.name: profile
     for profile in (
         Profile("quick", plays=8, programs=6, steps=15, speed_repeats=1),
-        Profile("default", plays=50, programs=80, steps=30, speed_repeats=3),
+        Profile("default", plays=50, programs=50, steps=30, speed_repeats=3),
         Profile("thorough", plays=500, programs=1500, steps=50, speed_repeats=10),
     )
 }
