@@ -28,9 +28,8 @@ def check(policy: str, profile: str) -> None:
     assert all("needs" not in r.note for r in report.results if r.status is Status.SKIPPED)
 
 
-@pytest.mark.parametrize("policy", ["random", "h2o", "snapkv"])
-def test_some_builtin_policies_pass_quickly(policy: str) -> None:
-    check(policy, "quick")
+def test_one_of_them_quickly() -> None:
+    check("h2o", "quick")
 
 
 @pytest.mark.slow

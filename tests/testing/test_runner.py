@@ -9,7 +9,13 @@ import pytest
 
 from tests import faulty_engines
 from tests.testing.conftest import broken
-from vtoken_sdk.errors import CheckError, ConfigError, PolicyLoadError, UnknownPolicyError
+from vtoken_sdk.errors import (
+    CheckError,
+    ConfigError,
+    PolicyFamilyError,
+    PolicyLoadError,
+    UnknownPolicyError,
+)
 from vtoken_sdk.testing.catalogue import all_checks, chosen_checks
 from vtoken_sdk.testing.profiles import PROFILES, profile_named
 from vtoken_sdk.testing.replay import read_replay
@@ -77,6 +83,11 @@ def test_unknown_policies_and_profiles() -> None:
         run("nowhere.py:Policy")
     with pytest.raises(ConfigError, match="quick, default, thorough"):
         profile_named("lazy")
+
+
+def test_a_family_needs_a_variant() -> None:
+    with pytest.raises(PolicyFamilyError, match="name one"):
+        run("kvpress")
 
 
 def test_expected_failures_are_strict() -> None:
