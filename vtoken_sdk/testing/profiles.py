@@ -31,7 +31,7 @@ PROFILES = {
     for profile in (
         Profile("quick", plays=8, programs=6, steps=15, speed_repeats=1),
         Profile("default", plays=50, programs=50, steps=30, speed_repeats=3),
-        Profile("thorough", plays=500, programs=1500, steps=50, speed_repeats=10),
+        Profile("thorough", plays=500, programs=600, steps=50, speed_repeats=10),
     )
 }
 
