@@ -107,6 +107,7 @@ class World:
         text.lives += 1
         text.changes += 1
         text.identity = [(req_id, text.lives, t) for t in range(len(text.tokens))]
+        self._check_tokens(req_id, text, self.engine.snapshot().running[req_id].token_ids)
         before, text.kv = text.kv, self._read(req_id, text, text.kv)
         live = sorted(text.live)
         if not torch.allclose(before[live], text.kv[live], atol=TOLERANCE, rtol=0):
