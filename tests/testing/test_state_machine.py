@@ -22,7 +22,7 @@ from vtoken_sdk.reference import ReferenceEngine
 from vtoken_sdk.testing.machine import EngineMachine
 
 STEPS = 50
-DEFAULT_EXAMPLES, THOROUGH_EXAMPLES = 20, 900
+DEFAULT_EXAMPLES, THOROUGH_EXAMPLES = 25, 1_100
 
 
 @dataclass
