@@ -17,11 +17,11 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
 
-.PHONY: help setup demo check lint test clean
+.PHONY: help setup demo check lint test test-matrix clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1|/' \
-		| while IFS='|' read -r name text; do printf '  make %-7s %s\n' "$$name" "$$text"; done
+		| while IFS='|' read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
 
 # An interrupted install leaves no stamp, so the next call starts that step again.
 $(VENV)/.made:
@@ -45,7 +45,7 @@ demo: setup ## Run the example prompts in a pool too small for stock vLLM
 	@$(PY) -m vtoken_sdk.bench.demo
 
 check: $(VENV)/.installed ## Fast tests, without vLLM
-	@$(PY) -m pytest -m 'not vllm' --ignore=tests/vllm
+	@$(PY) -m pytest -m 'not slow' --ignore=tests/vllm
 
 # The hooks of .pre-commit-config.yaml are the linters, so they run once. pre-commit needs a git
 # repository; without one (an unpacked archive) the same linters run on their own.
@@ -61,6 +61,9 @@ lint: $(VENV)/.installed ## ruff, mypy and the pre-commit hooks
 
 test: setup lint ## Lint, then every test
 	@$(PY) -m pytest
+
+test-matrix: setup ## Every combination of settings on real vLLM: hours
+	@$(PY) -m pytest tests/vllm -m matrix
 
 clean: ## Remove .venv and what builds and tools left behind
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 class Random(ScoringPolicy):
     """Evict uniformly at random, behind the sinks and before the most recent tokens.
 
-    Source: the Random baseline of the vToken paper, which protects nothing; pass
-    ``sinks=0, recent=0`` for that.
+    Source: the Random baseline of the vToken paper, which protects nothing; that is the preset
+    ``paper``.
     """
 
     name = "random"
     elementwise = True
+    presets = {"paper": {"sinks": 0, "recent": 0}}
     recent: int = 16
 
     def score(self, seq: SequenceView) -> Tensor:

@@ -62,13 +62,3 @@ def vtoken(run: Run) -> Run:
         return run(str(ROOT / "cli.py"), *arguments, **env)
 
     return vtoken
-
-
-@pytest.fixture(scope="session")
-def small_model_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache folder of these tests' own, with the small model in it."""
-    from vtoken_sdk.models import prepare_small_model
-
-    cache = tmp_path_factory.mktemp("cache")
-    prepare_small_model(cache)
-    return cache

@@ -13,24 +13,63 @@ from tests.conftest import ROOT
 from vtoken_sdk import models
 from vtoken_sdk.errors import ConfigError
 
+COMMAND = [sys.executable, str(ROOT / "cli.py"), "model", "prepare"]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache folder in which one conversion was killed while it wrote."""
+    cache = tmp_path_factory.mktemp("cache")
+    process = subprocess.Popen(COMMAND, env={**os.environ, "VTOKEN_CACHE": str(cache)})
+    while process.poll() is None and not _partial(cache).exists():
+        time.sleep(0.001)
+    process.kill()
+    process.wait()
+    return cache
+
+
+@pytest.fixture(scope="module")
+def conversion(cache: Path) -> subprocess.CompletedProcess[str]:
+    """A conversion that comes to its end, after the one that was killed."""
+    return subprocess.run(
+        [*COMMAND, "--force"],
+        env={**os.environ, "VTOKEN_CACHE": str(cache)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
 
 @pytest.fixture
-def prepared(small_model_cache: Path) -> Path:
-    return models.small_model_path(small_model_cache)
+def prepared(conversion: subprocess.CompletedProcess[str]) -> Path:
+    return Path(conversion.stdout.rstrip("\n"))
 
 
-def test_the_small_model_speaks(prepared: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(prepared)
-    model = transformers.AutoModelForCausalLM.from_pretrained(prepared)
-    question = [{"role": "user", "content": "What is the capital of France? One word."}]
-    inputs = tokenizer.apply_chat_template(
-        question, add_generation_prompt=True, return_tensors="pt", return_dict=True
-    )
-    answer = model.generate(**inputs, max_new_tokens=12, do_sample=False)
-    assert "Paris" in tokenizer.decode(answer[0, inputs["input_ids"].shape[1] :])
+def _partial(cache: Path) -> Path:
+    return cache / "models" / f".{models.SMALL_MODEL}.partial"
 
 
+@pytest.mark.slow
+def test_a_killed_conversion_leaves_no_half_of_a_model(cache: Path) -> None:
+    # It may have come to its end before it was hit; then the model is there as a whole.
+    target = models.small_model_path(cache)
+    assert not models.is_prepared(target) or (target / "tokenizer.json").is_file()
+
+
+@pytest.mark.slow
+def test_prepare_prints_only_the_folder(
+    cache: Path, conversion: subprocess.CompletedProcess[str]
+) -> None:
+    assert conversion.stdout == f"{models.small_model_path(cache)}\n"
+    assert "converting" in conversion.stderr
+
+
+@pytest.mark.slow
+def test_nothing_is_left_beside_it(prepared: Path) -> None:
+    assert {path.name for path in prepared.parent.iterdir()} == {".lock", prepared.name}
+
+
+@pytest.mark.slow
 def test_what_is_written(prepared: Path) -> None:
     from safetensors import safe_open
 
@@ -40,39 +79,29 @@ def test_what_is_written(prepared: Path) -> None:
     assert (prepared / "chat_template.jinja").is_file()
     assert (prepared / "tokenizer.json").is_file()
     with safe_open(prepared / "model.safetensors", "pt") as weights:
-        assert {weights.get_slice(key).get_dtype() for key in weights.keys()} == {"BF16"}  # noqa: SIM118
+        names = list(weights.keys())
+        assert {weights.get_slice(name).get_dtype() for name in names} == {"BF16"}
 
 
-def test_a_second_call_changes_nothing(small_model_cache: Path, prepared: Path) -> None:
-    before = {path: path.stat().st_mtime_ns for path in prepared.iterdir()}
-    assert models.prepare_small_model(small_model_cache) == prepared
-    assert {path: path.stat().st_mtime_ns for path in prepared.iterdir()} == before
+@pytest.mark.slow
+def test_the_small_model_speaks(prepared: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
-
-def test_nothing_is_left_beside_it(prepared: Path) -> None:
-    assert {path.name for path in prepared.parent.iterdir()} == {".lock", prepared.name}
-
-
-def test_a_killed_conversion_leaves_no_model_and_the_next_one_works(tmp_path: Path) -> None:
-    target = models.small_model_path(tmp_path)
-    partial = target.with_name(f".{target.name}.partial")
-    process = subprocess.Popen(
-        [sys.executable, str(ROOT / "cli.py"), "model", "prepare"],
-        env={**os.environ, "VTOKEN_CACHE": str(tmp_path)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+    tokenizer = AutoTokenizer.from_pretrained(prepared)
+    model = AutoModelForCausalLM.from_pretrained(prepared)
+    question = [{"role": "user", "content": "What is the capital of France? One word."}]
+    inputs = tokenizer.apply_chat_template(
+        question, add_generation_prompt=True, return_tensors="pt", return_dict=True
     )
-    while process.poll() is None and not partial.exists():
-        time.sleep(0.001)
-    process.kill()
-    process.wait()
-    # It may have come to its end before it was hit; what it must not leave is a half.
-    assert not models.is_prepared(target) or (target / "tokenizer.json").is_file()
-    partial.mkdir(exist_ok=True)
-    (partial / "model.safetensors").write_bytes(b"half")
-    assert models.prepare_small_model(tmp_path, force=True) == target
-    assert (target / "model.safetensors").stat().st_size > 200_000_000
-    assert not partial.exists()
+    answer = model.generate(**inputs, max_new_tokens=12, do_sample=False)
+    assert "Paris" in tokenizer.decode(answer[0, inputs["input_ids"].shape[1] :])
+
+
+@pytest.mark.slow
+def test_a_second_call_changes_nothing(cache: Path, prepared: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in prepared.iterdir()}
+    assert models.prepare_small_model(cache) == prepared
+    assert {path: path.stat().st_mtime_ns for path in prepared.iterdir()} == before
 
 
 def test_what_is_missing_is_named_with_its_command(tmp_path: Path) -> None:
@@ -116,11 +145,12 @@ def test_the_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     assert models.cache_folder() == tmp_path / ".cache" / "vtoken"
 
 
-def test_no_name_means_the_small_model(
-    small_model_cache: Path, prepared: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("VTOKEN_CACHE", str(small_model_cache))
-    assert models.resolve_model(None) == str(prepared)
+def test_no_name_means_the_small_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VTOKEN_CACHE", str(tmp_path))
+    folder = models.small_model_path()
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    assert models.resolve_model(None) == str(folder)
 
 
 def test_a_local_model_is_taken_as_it_is(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_an_unknown_parameter_lists_the_known_ones(name: str) -> None:
 
 
 def test_a_close_parameter_is_suggested() -> None:
-    with pytest.raises(ConfigError, match="did you mean 'depth'?"):
+    with pytest.raises(ConfigError, match="did you mean 'depth'"):
         convert_args(Everything, {"dept": 1})
 
 

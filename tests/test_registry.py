@@ -11,7 +11,11 @@ from vtoken_sdk import registry
 from vtoken_sdk.errors import ConfigError, PolicyLoadError, UnknownPolicyError
 from vtoken_sdk.policy import Policy
 
-BUILTIN = {"random", "streaming-llm"}
+FAMILIES = {"kvpress"}
+BUILTIN = FAMILIES | {
+    *("h2o", "keydiff", "knorm", "r-kv", "random"),
+    *("scissorhands", "snapkv", "streaming-llm", "tova"),
+}
 
 
 @pytest.fixture
@@ -216,7 +220,7 @@ def test_broken_policies_are_warnings_to_everybody_else(
     install(site, "vtoken-sound", {"sound": "all_sound"}, {"all_sound": policy_source("sound")})
     with caplog.at_level(logging.WARNING):
         loaded = registry.load_all_policies()
-    assert set(loaded) == {"sound", *BUILTIN}
+    assert set(loaded) == {"sound", *BUILTIN} - FAMILIES
     for fault in FAULTS:
         assert f"'{fault}' of vtoken-{fault} 1.0" in caplog.text
 
@@ -239,6 +243,64 @@ def test_without_any_metadata_the_advice_is_to_install(monkeypatch: pytest.Monke
     monkeypatch.setattr("sys.meta_path", [])
     with pytest.raises(UnknownPolicyError, match="pip install vtoken-sdk"):
         registry.find_policy("random")
+
+
+# Families
+
+FAMILY = """
+from dataclasses import dataclass
+from vtoken_sdk import ScoringPolicy, hookimpl
+from vtoken_sdk.errors import UsageError
+
+@dataclass
+class Sized(ScoringPolicy):
+    \"\"\"One of a family.\"\"\"
+
+@hookimpl
+def vtoken_policy_variant(variant):
+    if variant not in ("small", "large", "misnamed"):
+        raise UsageError(f"no size {variant!r}; there are small and large")
+    name = "someone" if variant == "misnamed" else f"sized:{variant}"
+    return type(variant, (Sized,), {"name": name})
+"""
+
+
+@pytest.fixture
+def family(site: Path) -> None:
+    install(site, "vtoken-sized", {"sized": "sized_mod"}, {"sized_mod": FAMILY}, version="3.0")
+
+
+def test_a_variant_is_loaded_by_the_name_of_its_family(family: None) -> None:
+    assert registry.make_policy("sized:large", {"recent": 3}).name == "sized:large"
+    assert registry.find_policy("sized:large").origin == "vtoken-sized 3.0"
+    assert "sized" in names()
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("sized:medium", "'sized:medium' of vtoken-sized 3.0: no size 'medium'; there are small"),
+        ("sized", "'sized' of vtoken-sized 3.0: no size ''; there are small and large"),
+        ("sized:misnamed", "is named 'someone'"),
+        ("random:", "'random:' of vtoken-sdk .*is named 'random'"),
+        ("random:x", "random has no variants; leave :x out"),
+    ],
+)
+def test_a_wrong_variant_is_explained(family: None, name: str, reason: str) -> None:
+    with pytest.raises(PolicyLoadError, match=reason):
+        registry.load_policy(name)
+
+
+def test_a_family_nobody_has_is_unknown(family: None) -> None:
+    with pytest.raises(UnknownPolicyError, match="no policy 'sizes'; did you mean 'sized'"):
+        registry.load_policy("sizes:small")
+
+
+def test_families_are_left_out_of_all_policies(
+    family: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert set(registry.load_all_policies()) == BUILTIN - FAMILIES
+    assert caplog.text == ""
 
 
 # Loading from a file
@@ -283,6 +345,29 @@ def test_make_policy_sets_parameters() -> None:
 def test_make_policy_passes_on_what_the_policy_refuses() -> None:
     with pytest.raises(ConfigError, match="policy 'random': sinks must be a whole number"):
         registry.make_policy("random", {"sinks": "-1"})
+
+
+def test_presets_set_what_the_user_does_not() -> None:
+    published = registry.make_policy("h2o", preset="paper")
+    assert (published.sinks, published.normalize) == (0, False)  # type: ignore[attr-defined]
+    mixed = registry.make_policy("h2o", {"sinks": "8"}, "paper")
+    assert (mixed.sinks, mixed.normalize) == (8, False)  # type: ignore[attr-defined]
+    assert registry.make_policy("h2o", preset="default") == registry.make_policy("h2o")
+
+
+def test_an_unknown_preset_lists_those_there_are() -> None:
+    with pytest.raises(ConfigError, match="no preset 'papr'; did you mean 'paper'"):
+        registry.make_policy("h2o", preset="papr")
+
+
+def test_a_preset_is_checked_like_what_a_user_sets(site: Path) -> None:
+    for name, preset in (("unknown", "{'dept': 3}"), ("untyped", "{'depth': 'deep'}")):
+        body = f"presets = {{'odd': {preset}}}\n    depth: int = 1"
+        install(site, f"p-{name}", {name: f"p_{name}"}, {f"p_{name}": policy_source(name, body)})
+    with pytest.raises(ConfigError, match="has no parameter 'dept'; did you mean 'depth'"):
+        registry.make_policy("unknown", preset="odd")
+    with pytest.raises(ConfigError, match="'depth' of policy 'untyped' is of type int"):
+        registry.make_policy("untyped", preset="odd")
 
 
 def _path(*folders: Path) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
 import torch
 from vtoken_policies.random import Random
 from vtoken_policies.streaming_llm import StreamingLLM
 
 from vtoken_sdk import ScoringPolicy
+from vtoken_sdk.errors import PolicyError
 from vtoken_sdk.planner import Snapshot, plan_in_place
-from vtoken_sdk.selection import choose_victims
+from vtoken_sdk.selection import choose_victims, proper_hint
 from vtoken_sdk.table import TokenTable
 from vtoken_sdk.view import LiveTokens, Moment
 
@@ -96,3 +98,40 @@ def test_the_numbers_of_a_token_do_not_depend_on_its_neighbours() -> None:
     view = LiveTokens(table, [row], [Moment(50, key=9)], Random())
     for token, number in zip(view.token_ids.tolist(), view.random().tolist(), strict=True):
         assert number == before[token]
+
+
+def moves(policy: ScoringPolicy, leave: tuple[int, ...] | None) -> int:
+    """Tokens that move when 1,000 tokens are cut to 224."""
+    table = TokenTable(32)
+    row = table.row("a")
+    table.sync([row], [1000])
+    victims = choose_victims(policy, table, [row], [Moment(1000)], [776])
+    plan = plan_in_place(Snapshot((1000,), (776,), victims, 32), [leave])
+    return int(plan.num_moves())
+
+
+def test_the_hint_of_streaming_llm_saves_moves() -> None:
+    policy = StreamingLLM()
+    leave = proper_hint(policy, num_blocks=32, num_leaving=25, block_size=32)
+    assert leave == tuple(range(1, 26))
+    assert moves(policy, None) == 220
+    assert moves(policy, leave) <= 2 * 32
+
+
+@pytest.mark.parametrize(("held", "leaving"), [(1, 1), (2, 1), (2, 2), (9, 0), (9, 8)])
+def test_hints_fit_every_table(held: int, leaving: int) -> None:
+    for sinks in (0, 4, 40):
+        leave = proper_hint(StreamingLLM(sinks=sinks), held, leaving, 32)
+        assert leave is None if leaving == 0 else len(set(leave)) == leaving
+
+
+@pytest.mark.parametrize("hint", [(0,), (0, 0), (0, 9), (-1, 0), (0, 1, 2), "xy", 7])
+def test_improper_hints_are_named(hint: object) -> None:
+    @dataclass
+    class Hinting(Flat):
+        def leaving_blocks(self, num_blocks, num_leaving, block_size):
+            return hint
+
+    with pytest.raises(PolicyError, match=r"'flat': leaving_blocks\(\)"):
+        proper_hint(Hinting(), num_blocks=9, num_leaving=2, block_size=32)
+    assert proper_hint(Flat(), num_blocks=9, num_leaving=2, block_size=32) is None

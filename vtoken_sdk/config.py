@@ -41,6 +41,8 @@ class VTokenConfig(BaseModel):
         prefill_interval: Evict every so many tokens of a prompt too; None reads prompts whole.
         variant: What happens to evicted tokens.
         seed: Seed of policies that draw random numbers.
+        strict: Stop the engine when the policy is at fault, instead of evicting the oldest tokens.
+        check_invariants: Verify the four invariants after every step; slow.
         trace: File that gets one JSON line per cut, or None.
     """
 
@@ -52,6 +54,8 @@ class VTokenConfig(BaseModel):
     prefill_interval: int | None = Field(default=None, gt=0)
     variant: Variant = Variant.VTOKEN
     seed: int = 0
+    strict: bool = False
+    check_invariants: bool = False
     trace: str | None = None
 
     @property

@@ -19,12 +19,20 @@ class PolicyLoadError(UsageError):
     """A policy the user named could not be loaded."""
 
 
+class PolicyFamilyError(PolicyLoadError):
+    """The name stands for a family of policies, ``NAME:VARIANT``, and no variant was named."""
+
+
 class ConfigError(UsageError):
     """A setting is out of range or does not fit the engine."""
 
 
 class UnsupportedError(UsageError):
     """This vLLM, model or option cannot be served correctly, so it is refused."""
+
+
+class CheckError(UsageError):
+    """A check of the conformance kit could not be run; it says nothing about the policy."""
 
 
 class PolicyError(VTokenError):

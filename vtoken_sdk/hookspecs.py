@@ -1,4 +1,4 @@
-"""The pluggy hooks. A policy package implements one: ``vtoken_policy``."""
+"""The pluggy hooks. A policy package implements one: ``vtoken_policy``, as a rule."""
 
 from __future__ import annotations
 
@@ -24,4 +24,19 @@ def vtoken_policy() -> type[Policy]:  # type: ignore[empty-body]
 
         [project.entry-points."vtoken.policies"]
         my-policy = "vtoken_my_policy"
+    """
+
+
+@hookspec(firstresult=True)
+def vtoken_policy_variant(variant: str) -> type[Policy]:  # type: ignore[empty-body]
+    """Return one of many policy classes, for a plugin that stands for a family of them.
+
+    It is called instead of ``vtoken_policy`` where users write ``NAME:VARIANT``, and the class's
+    ``name`` must be just that.
+
+    Args:
+        variant: What follows the colon; empty where the user named no variant.
+
+    Raises:
+        UsageError: If there is no such variant. The message lists those there are.
     """

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 Value = str | int | float | bool
 
+DEFAULT_PRESET = "default"
+"""The preset every policy has: the defaults of its fields."""
+
 _SECTION = re.compile(r"^(\w[\w ]*):$")
 _ARGUMENT = re.compile(r"^(\w+)(?: \([^)]*\))?: (.*)$")
 
@@ -60,6 +63,26 @@ def parameters_of(policy: type[Policy]) -> list[Parameter]:
         )
         for field in _fields(policy)
     ]
+
+
+def presets_of(policy: type[Policy]) -> dict[str, dict[str, Any]]:
+    """List the presets of a policy class with the parameters each one sets, ``default`` first."""
+    return {DEFAULT_PRESET: {}} | {name: dict(args) for name, args in policy.presets.items()}
+
+
+def preset_args(policy: type[Policy], preset: str) -> dict[str, Any]:
+    """Look up what a preset sets.
+
+    Raises:
+        ConfigError: If the policy has no such preset; lists those it has.
+    """
+    presets = presets_of(policy)
+    if preset not in presets:
+        raise ConfigError(
+            f"policy {policy.name!r} has no preset {preset!r}{did_you_mean(preset, presets)} "
+            f"It has: {', '.join(presets)}"
+        )
+    return presets[preset]
 
 
 def parse_policy_args(pairs: Iterable[str]) -> dict[str, str]:

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from vtoken_sdk.errors import TableError
-from vtoken_sdk.tensors import ceil_div, upload
+from vtoken_sdk.tensors import ceil_div, ragged, upload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,6 +79,20 @@ class Outcome(StrEnum):
     """There are too few free blocks to copy to."""
 
 
+class Moves(NamedTuple):
+    """Moves of several sequences end to end, int64 ``[moves]`` each.
+
+    Attributes:
+        row: Which sequence, counted from 0.
+        source: Dense index before the cut.
+        destination: Dense index before the cut; equal to the source where nothing moves.
+    """
+
+    row: Tensor
+    source: Tensor
+    destination: Tensor
+
+
 @dataclass(frozen=True, slots=True)
 class MovePlan:
     """Moves of R sequences, and the block tables that remain.
@@ -96,6 +110,8 @@ class MovePlan:
         new_lengths: Dense lengths after the cut.
         freed_blocks: Blocks that leave each table.
         epochs: Versions the plan was made for.
+        widths: Most moves each sequence can have, known on the host; what lies beyond is padding.
+            Empty where W holds for all.
         taken_blocks: Fresh blocks each table takes; empty where no sequence takes any.
         outcomes: What became of each sequence's plan; empty where all are accepted.
     """
@@ -107,12 +123,23 @@ class MovePlan:
     new_lengths: tuple[int, ...]
     freed_blocks: tuple[int, ...]
     epochs: tuple[int, ...]
+    widths: tuple[int, ...] = ()
     taken_blocks: tuple[int, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
 
     def num_moves(self) -> Tensor:
         """Real moves per sequence, int64 ``[R]`` on the device."""
         return (self.sources != self.destinations).sum(1)
+
+    def joined(self) -> Moves:
+        """The moves of all sequences end to end, without most of the padding.
+
+        One sequence that loses thousands of tokens makes W large for all; copying KV onto itself
+        that often would cost more than the real moves.
+        """
+        rows, width = self.sources.shape
+        at = ragged(self.widths or (width,) * rows, self.sources.device)
+        return Moves(at.segment, self.sources[at], self.destinations[at])
 
 
 def plan_in_place(
@@ -134,95 +161,118 @@ def plan_in_place(
         TableError: If ``leave`` names the wrong number of blocks, or blocks outside the table.
     """
     if leave is None or all(row is None for row in leave):
-        return _plan(snapshot, snapshot.lengths, order=None)
-    order = _block_orders(snapshot, leave)
-    capacities = tuple(
-        ceil_div(n, snapshot.block_size) * snapshot.block_size for n in snapshot.lengths
-    )
-    return _plan(snapshot, capacities, order=order)
+        return _plan(snapshot, snapshot.lengths, None)
+    size = snapshot.block_size
+    capacities = tuple(ceil_div(n, size) * size for n in snapshot.lengths)
+    return _plan(snapshot, capacities, _block_order(snapshot, leave))
 
 
-def _plan(snapshot: Snapshot, ends: tuple[int, ...], order: list[list[int]] | None) -> MovePlan:
+class _BlockOrder(NamedTuple):
+    """Table positions with the leaving blocks last.
+
+    Attributes:
+        blocks: The kept positions in order, the leaving ones, then those beyond the sequence's own,
+            int64 ``[R, M]``.
+        place: The inverse: where each position went, int64 ``[R, M]``.
+    """
+
+    blocks: Tensor
+    place: Tensor
+
+
+def _plan(snapshot: Snapshot, ends: tuple[int, ...], order: _BlockOrder | None) -> MovePlan:
     """Swap-remove in the index space in which leaving blocks come last.
 
     ``ends`` closes the range of indices looked at: the dense length where the last blocks leave,
     else all slots of the table, because the unused slots of the last block can then be filled too.
+    Nothing is sorted: any hole will do for any survivor.
     """
     device, size = snapshot.victims.device, snapshot.block_size
     new_lengths = snapshot.new_lengths
-    width = max((min(e - m, m) for e, m in zip(ends, new_lengths, strict=True)), default=0)
-    span = max((e - m for e, m in zip(ends, new_lengths, strict=True)), default=0)
-    start = upload(new_lengths, device)[:, None]
-    end = upload(ends, device)[:, None]
-    blocks = None if order is None else _padded(order, device)
-    dead = _dead_indices(snapshot, ends, blocks)
-    holes = dead.sort(dim=1).values[:, :width]
-    steps = torch.arange(span, device=device)[None]
+    spans = [e - m for e, m in zip(ends, new_lengths, strict=True)]
+    widths = tuple(map(min, spans, new_lengths))
+    width, span = max(widths, default=0), max(spans, default=0)
+    start, end = upload(new_lengths, device)[:, None], upload(ends, device)[:, None]
+    dead = _dead_indices(snapshot, ends, order)
+    holes = _compact(dead < start, dead, width)
     tail = torch.where(dead >= start, dead - start, span).clamp_(max=span)
-    alive = start + steps < end
-    alive = torch.nn.functional.pad(alive, (0, 1)).scatter_(1, tail, False)[:, :span]
-    rank = torch.where(alive, alive.cumsum(1) - 1, span)
-    movers = torch.zeros((len(ends), span + 1), dtype=torch.int64, device=device)
-    movers.scatter_(1, rank, start + steps)
-    real = torch.arange(width, device=device)[None] < alive.sum(1, keepdim=True)
-    rest = (end - 1).expand(-1, width)
-    sources = torch.where(real, movers[:, :width], rest)
-    destinations = torch.where(real, holes, rest)
+    indices = start + torch.arange(span, device=device)
+    alive = torch.nn.functional.pad(indices < end, (0, 1)).scatter_(1, tail, False)[:, :span]
+    movers = _compact(alive, indices, width)
+    real = torch.arange(width, device=device) < alive.sum(1, keepdim=True)
+    sources, destinations = torch.where(real, movers, end - 1), torch.where(real, holes, end - 1)
     kept = None
-    if blocks is not None:
-        sources = blocks.gather(1, sources // size) * size + sources % size
-        destinations = blocks.gather(1, destinations // size) * size + destinations % size
-        kept = blocks[:, : max(ceil_div(m, size) for m in new_lengths)]
+    if order is not None:
+        sources, destinations = (_in_table(order, i, size) for i in (sources, destinations))
+        kept = order.blocks[:, : max(ceil_div(m, size) for m in new_lengths)]
     freed = tuple(
         ceil_div(n, size) - ceil_div(m, size)
         for n, m in zip(snapshot.lengths, new_lengths, strict=True)
     )
-    return MovePlan(
-        sources, destinations, kept, snapshot.lengths, new_lengths, freed, snapshot.epochs
-    )
+    lengths, epochs = snapshot.lengths, snapshot.epochs
+    return MovePlan(sources, destinations, kept, lengths, new_lengths, freed, epochs, widths=widths)
 
 
-def _dead_indices(snapshot: Snapshot, ends: tuple[int, ...], blocks: Tensor | None) -> Tensor:
+def _compact(flags: Tensor, values: Tensor, width: int) -> Tensor:
+    """The flagged values of each row, in order, at most ``width`` of them; int64 ``[R, width]``."""
+    rank = flags.cumsum(1).sub_(1).masked_fill_(~flags, width)  # the rest land behind the end
+    found = torch.zeros((len(flags), width + 1), dtype=torch.int64, device=flags.device)
+    return found.scatter_(1, rank, values)[:, :width]
+
+
+def _in_table(order: _BlockOrder, indices: Tensor, size: int) -> Tensor:
+    """Indices with leaving blocks last to dense indices before the cut."""
+    return order.blocks.gather(1, indices // size) * size + indices % size
+
+
+def _dead_indices(snapshot: Snapshot, ends: tuple[int, ...], order: _BlockOrder | None) -> Tensor:
     """Indices that hold nothing alive, ``[R, K + unused]``; padded with a number beyond all."""
     victims, size = snapshot.victims, snapshot.block_size
     far = torch.iinfo(torch.int64).max
     counts = upload(snapshot.counts, victims.device)[:, None]
-    padding = torch.arange(victims.shape[1], device=victims.device)[None] >= counts
-    if blocks is None:
+    padding = torch.arange(victims.shape[1], device=victims.device) >= counts
+    if order is None:
         return victims.masked_fill(padding, far)
     lengths = upload(snapshot.lengths, victims.device)[:, None]
-    unused = lengths + torch.arange(size, device=victims.device)[None]
+    unused = lengths + torch.arange(size, device=victims.device)
     unused_padding = unused >= upload(ends, victims.device)[:, None]
     indices = torch.cat([victims.masked_fill(padding, 0), unused.masked_fill(unused_padding, 0)], 1)
-    place = torch.zeros_like(blocks).scatter_(
-        1, blocks, torch.arange(blocks.shape[1], device=blocks.device).expand_as(blocks)
-    )
-    moved = place.gather(1, indices // size) * size + indices % size
+    moved = order.place.gather(1, indices // size) * size + indices % size
     return moved.masked_fill(torch.cat([padding, unused_padding], 1), far)
 
 
-def _block_orders(snapshot: Snapshot, leave: Sequence[Sequence[int] | None]) -> list[list[int]]:
-    """Table positions of each sequence: the kept ones in order, then the leaving ones."""
-    if len(leave) != len(snapshot.lengths):
-        raise TableError(f"leave names {len(leave)} sequences of {len(snapshot.lengths)}")
-    orders = []
-    for n, m, row in zip(snapshot.lengths, snapshot.new_lengths, leave, strict=True):
-        held, kept = ceil_div(n, snapshot.block_size), ceil_div(m, snapshot.block_size)
-        leaving = sorted(set(range(kept, held) if row is None else row))
-        if len(leaving) != held - kept or (row is not None and len(row) != len(leaving)):
+def _block_order(snapshot: Snapshot, leave: Sequence[Sequence[int] | None]) -> _BlockOrder:
+    """Put the leaving blocks of each sequence last; only their positions cross to the device."""
+    device, size = snapshot.victims.device, snapshot.block_size
+    held = [ceil_div(n, size) for n in snapshot.lengths]
+    kept = [ceil_div(m, size) for m in snapshot.new_lengths]
+    leaving = _leaving_blocks(held, kept, leave)
+    width, most = max(held), max(map(len, leaving))
+    flat = [b for row in leaving for b in (*row, *(width,) * (most - len(row)))]
+    gone = torch.zeros((len(held), width + 1), dtype=torch.bool, device=device)
+    gone = gone.scatter_(1, upload(flat, device).view(len(held), most), True)[:, :width]
+    positions = torch.arange(width, device=device).expand(len(held), -1)
+    own = positions < upload(held, device)[:, None]
+    last = upload(kept, device)[:, None] + gone.cumsum(1) - 1
+    place = torch.where(gone, last, torch.where(own, (~gone).cumsum(1) - 1, positions))
+    return _BlockOrder(torch.empty_like(place).scatter_(1, place, positions), place)
+
+
+def _leaving_blocks(
+    held: Sequence[int], kept: Sequence[int], leave: Sequence[Sequence[int] | None]
+) -> list[Sequence[int]]:
+    """The table positions that leave each sequence, checked."""
+    if len(leave) != len(held):
+        raise TableError(f"leave names {len(leave)} sequences of {len(held)}")
+    leaving = []
+    for have, stay, row in zip(held, kept, leave, strict=True):
+        named = range(stay, have) if row is None else row
+        if len(named) != have - stay or len(set(named)) != have - stay:
             raise TableError(
-                f"{len(row or ())} blocks were named to leave, but {held - kept} distinct ones of "
-                f"{held} should: {m} of {n} tokens stay in blocks of {snapshot.block_size}"
+                f"{len(named)} blocks were named to leave, but {have - stay} distinct ones of "
+                f"{have} should"
             )
-        if leaving and not 0 <= leaving[0] <= leaving[-1] < held:
-            raise TableError(f"leaving blocks {leaving} lie outside the table of {held} blocks")
-        gone = set(leaving)
-        orders.append([b for b in range(held) if b not in gone] + leaving)
-    return orders
-
-
-def _padded(order: list[list[int]], device: torch.device) -> Tensor:
-    """Rows to one tensor ``[R, widest]``; a row is continued with the positions it lacks."""
-    width = max(map(len, order))
-    flat = [b for row in order for b in [*row, *range(len(row), width)]]
-    return upload(flat, device).view(len(order), width)
+        if named and not 0 <= min(named) <= max(named) < have:
+            raise TableError(f"leaving blocks {list(named)} lie outside the table of {have} blocks")
+        leaving.append(named)
+    return leaving

@@ -19,9 +19,21 @@ from functools import cache
 from importlib import metadata
 from typing import TYPE_CHECKING
 
-from vtoken_sdk.errors import ConfigError, PolicyLoadError, UnknownPolicyError
+from vtoken_sdk.errors import (
+    ConfigError,
+    PolicyFamilyError,
+    PolicyLoadError,
+    UnknownPolicyError,
+)
 from vtoken_sdk.hookspecs import ENTRY_POINT_GROUP
-from vtoken_sdk.parameters import Value, convert_args, did_you_mean, parse_policy_args
+from vtoken_sdk.parameters import (
+    DEFAULT_PRESET,
+    Value,
+    convert_args,
+    did_you_mean,
+    parse_policy_args,
+    preset_args,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -30,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PolicyInfo",
+    "announced",
     "find_policy",
     "list_policies",
     "load_all_policies",
@@ -88,12 +101,13 @@ def list_policies() -> list[PolicyInfo]:
 
 
 def find_policy(name: str) -> PolicyInfo:
-    """Look a policy up by name, importing nothing.
+    """Look a policy up by name, importing nothing; for ``NAME:VARIANT``, whoever announces NAME.
 
     Raises:
         UnknownPolicyError: If no enabled distribution announces it; lists the known ones.
         PolicyLoadError: If two distributions announce it.
     """
+    name = name.partition(":")[0]
     for info in list_policies():
         if info.name == name:
             return info
@@ -103,11 +117,24 @@ def find_policy(name: str) -> PolicyInfo:
     raise UnknownPolicyError(_unknown(name))
 
 
+def announced(name: str) -> list[PolicyInfo]:
+    """Everything enabled distributions announce under a name; more than one is a conflict.
+
+    Raises:
+        UnknownPolicyError: If there is nothing; lists the known names.
+    """
+    claims = _claims(_enabled(_announced())).get(name, [])
+    if not claims:
+        raise UnknownPolicyError(_unknown(name))
+    return claims
+
+
 def load_policy(name: str) -> type[Policy]:
     """Import the policy a user named.
 
     Args:
-        name: The name of an installed policy, or ``path/to/file.py:Class``.
+        name: The name of an installed policy, ``NAME:VARIANT`` of a family of them, or
+            ``path/to/file.py:Class``.
 
     Returns:
         The policy class, checked: a ``Policy`` of this API version, named as announced.
@@ -120,49 +147,57 @@ def load_policy(name: str) -> type[Policy]:
 
     if loading.is_file_reference(name):
         return loading.load_from_file(name)
-    return _load(find_policy(name))
+    return _load(find_policy(name), name)
 
 
 def load_all_policies() -> dict[str, type[Policy]]:
-    """Import every listed policy; those that fail are left out with a warning on stderr."""
+    """Import every listed policy; those that fail are left out with a warning on stderr.
+
+    Families are left out too: their variants have to be named one by one.
+    """
     loaded = {}
     for info in list_policies():
         try:
-            loaded[info.name] = _load(info)
+            loaded[info.name] = _load(info, info.name)
+        except PolicyFamilyError:
+            continue
         except PolicyLoadError as error:
             _warn(str(error))
     return loaded
 
 
-def make_policy(name: str, args: Mapping[str, Value] | None = None) -> Policy:
+def make_policy(
+    name: str, args: Mapping[str, Value] | None = None, preset: str = DEFAULT_PRESET
+) -> Policy:
     """Load a policy and set its parameters.
 
     Args:
         name: As for :func:`load_policy`.
         args: Parameters by field name. Strings are converted to the types of the fields.
+        preset: Where the other parameters come from: a key of the policy's ``presets``, or
+            ``default`` for the defaults of its fields.
 
     Raises:
         UnknownPolicyError: If there is no policy of that name.
         PolicyLoadError: If it cannot be loaded.
-        ConfigError: If a parameter is unknown, of the wrong type or refused by the policy.
+        ConfigError: If the preset is unknown, or a parameter is unknown, of the wrong type or
+            refused by the policy.
     """
     policy = load_policy(name)
-    values = convert_args(policy, args or {})
+    values = convert_args(policy, {**preset_args(policy, preset), **(args or {})})
     try:
         return policy(**values)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"policy {policy.name!r}: {error}") from error
 
 
-def _load(info: PolicyInfo) -> type[Policy]:
+def _load(info: PolicyInfo, name: str) -> type[Policy]:
     from vtoken_sdk import loading
 
     try:
-        return loading.load_from_module(info.module, info.name)
+        return loading.load_from_module(info.module, name)
     except PolicyLoadError as error:
-        raise PolicyLoadError(
-            f"policy {info.name!r} of {info.origin}: {error}"
-        ) from error.__cause__
+        raise type(error)(f"policy {name!r} of {info.origin}: {error}") from error.__cause__
 
 
 def _announced() -> list[PolicyInfo]:

@@ -186,8 +186,9 @@ class TokenTable:
         taken = max(plan.taken_blocks, default=0) * self.block_size
         self._reserve(max(plan.lengths, default=0) + taken)
         row = upload(rows, self.device)
+        at, source, destination = plan.joined()
         for column in (self.token_id, *self.columns.values()):
-            column[row[:, None], plan.destinations] = column[row[:, None], plan.sources]
+            column[row[at], destination] = column[row[at], source]
             if plan.kept_blocks is not None:
                 self._keep_blocks(column, row, plan.kept_blocks)
         for row_, length in zip(rows, plan.new_lengths, strict=True):

@@ -36,7 +36,11 @@ class Command:
 
 
 COMMANDS = (
+    Command("run", "Run prompts on real vLLM and compare what the KV cache cost."),
+    Command("bench", "Measure the parts of the runtime on their own."),
     Command("policies", "List the installed eviction policies, or describe one."),
+    Command("new-policy", "Write a policy package, ready to edit and publish."),
+    Command("validate", "Check that a policy keeps its promises."),
     Command("model", "Prepare the small model that is used where none is named."),
 )
 

@@ -42,14 +42,22 @@ def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
 
 
-def print_table(header: list[str], rows: list[list[str]]) -> None:
-    """Write a table to standard output; into a pipe it goes unwrapped, however wide."""
+def print_table(header: list[str], rows: list[list[str]], *, numbers: bool = False) -> None:
+    """Write a table to standard output; into a pipe it goes unwrapped, however wide.
+
+    Args:
+        header: One title per column.
+        rows: As many cells each.
+        numbers: Whether all columns but the first hold numbers, to be aligned on the right.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*header, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for i, title in enumerate(header):
+        table.add_column(title, justify="right" if numbers and i else "left")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))  # as it is: it may hold brackets
     Console(width=None if sys.stdout.isatty() else 1_000).print(table)

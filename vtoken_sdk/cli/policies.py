@@ -47,7 +47,7 @@ def info(
 
 def _describe(name: str, policy: type[Policy]) -> dict[str, Any]:
     from vtoken_sdk.loading import is_file_reference
-    from vtoken_sdk.parameters import parameters_of
+    from vtoken_sdk.parameters import parameters_of, presets_of
 
     found = None if is_file_reference(name) else registry.find_policy(name)
     return {
@@ -58,6 +58,7 @@ def _describe(name: str, policy: type[Policy]) -> dict[str, Any]:
         "signals": sorted(signal.value for signal in policy.signals),
         "elementwise": policy.elementwise,
         "parameters": [dataclasses.asdict(parameter) for parameter in parameters_of(policy)],
+        "presets": presets_of(policy),
         "docstring": inspect.getdoc(policy) or "",
     }
 
@@ -71,13 +72,21 @@ def _print_description(described: dict[str, Any]) -> None:
     typer.echo(f"module        {described['module']}")
     typer.echo(f"signals       {', '.join(described['signals']) or 'none'}")
     typer.echo(f"elementwise   {'yes' if described['elementwise'] else 'no'}\n")
+    presets = described["presets"]
     rows = [
         [
             each["name"],
             each["type"],
-            "required" if each["required"] else repr(each["default"]),
+            *(_value(each, args) for args in presets.values()),
             each["doc"],
         ]
         for each in described["parameters"]
     ]
-    console.print_table(["parameter", "type", "default", "meaning"], rows)
+    console.print_table(["parameter", "type", *presets, "meaning"], rows)
+
+
+def _value(parameter: dict[str, Any], preset: dict[str, Any]) -> str:
+    """What a parameter is under a preset, unless the user sets it."""
+    if parameter["name"] in preset:
+        return repr(preset[parameter["name"]])
+    return "required" if parameter["required"] else repr(parameter["default"])

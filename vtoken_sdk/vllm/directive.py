@@ -25,6 +25,7 @@ class Cut:
         number: Cuts of this sequence so far in this life.
         life: Preemptions so far.
         leave: Table positions of the blocks that leave, or None for the last ones.
+        table: The block ids that stay; only given with ``leave``.
     """
 
     req_id: str
@@ -35,6 +36,7 @@ class Cut:
     number: int
     life: int
     leave: tuple[int, ...] | None = None
+    table: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

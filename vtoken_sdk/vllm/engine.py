@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from vtoken_sdk.config import Variant, VTokenConfig, check_budget, make_config
 from vtoken_sdk.errors import ConfigError
-from vtoken_sdk.registry import make_policy
-from vtoken_sdk.vllm.compat import check_features, check_vllm
+from vtoken_sdk.parameters import DEFAULT_PRESET, preset_args
+from vtoken_sdk.policy import Signal
+from vtoken_sdk.registry import load_policy, make_policy
+from vtoken_sdk.vllm.compat import check_features, check_graphs, check_vllm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,9 +27,12 @@ def engine_args(
     policy: str,
     budget: int,
     policy_args: Mapping[str, Any] | None = None,
+    preset: str = DEFAULT_PRESET,
     prefill_interval: int | None = None,
     variant: str | Variant = Variant.VTOKEN,
     seed: int = 0,
+    strict: bool = False,
+    check_invariants: bool = False,
     trace: str | Path | None = None,
     **vllm_args: Any,
 ) -> dict[str, Any]:
@@ -40,9 +45,13 @@ def engine_args(
         policy: Name of a registered policy, or ``path/to/file.py:Class``.
         budget: Most live tokens of a sequence after its prompt.
         policy_args: Parameters of the policy.
+        preset: Where its other parameters come from, see ``vtoken policies info``.
         prefill_interval: Evict every so many tokens of a prompt too, a multiple of the block size.
         variant: ``vtoken``, ``naive``, ``off``, or ``native`` for stock vLLM on the same terms.
         seed: Seed of policies that draw random numbers.
+        strict: Stop the engine when the policy is at fault, instead of evicting the oldest tokens.
+        check_invariants: Verify the four invariants after every step, with a hash of the KV of
+            every moved token. Slow; the engine stops when one does not hold.
         trace: File that gets one JSON line per cut.
         **vllm_args: Anything else vLLM takes.
 
@@ -56,19 +65,24 @@ def engine_args(
     config = _settings(
         policy=policy,
         budget=budget,
-        policy_args=dict(policy_args or {}),
+        policy_args={**preset_args(load_policy(policy), preset), **(policy_args or {})},
         prefill_interval=prefill_interval,
         variant=variant,
         seed=seed,
+        strict=strict,
+        check_invariants=check_invariants,
         trace=None if trace is None else str(trace),
     )
+    chosen = make_policy(config.policy, config.policy_args)
     arguments = _arguments(model, config, vllm_args)
+    if config.evicts and Signal.ATTENTION in chosen.signals:
+        arguments["compilation_config"] = _piecewise(arguments.get("compilation_config"))
     vllm_config = _vllm_config(arguments)
     check_features(vllm_config)
+    if config.evicts:
+        check_graphs(vllm_config, chosen)
     _check_pool(vllm_config)
-    check_budget(
-        config, make_policy(config.policy, config.policy_args), vllm_config.cache_config.block_size
-    )
+    check_budget(config, chosen, vllm_config.cache_config.block_size)
     return arguments
 
 
@@ -76,7 +90,6 @@ def _settings(**settings: Any) -> VTokenConfig:
     config = make_config(**settings)
     if config.trace and not Path(config.trace).absolute().parent.is_dir():
         raise ConfigError(f"the folder of the trace file {config.trace} does not exist; create it")
-    make_policy(config.policy, config.policy_args)
     return config
 
 
@@ -101,6 +114,13 @@ def _arguments(model: str, config: VTokenConfig, vllm_args: dict[str, Any]) -> d
     }
 
 
+def _piecewise(compilation_config: Any) -> Any:
+    """Keep the attention layers out of CUDA graphs, unless the user chose a mode: checked later."""
+    if compilation_config is None or isinstance(compilation_config, dict):
+        return {"cudagraph_mode": "PIECEWISE", **(compilation_config or {})}
+    return compilation_config
+
+
 def _check_cpu_block_size(block_size: int) -> None:
     if block_size < 1 or block_size % CPU_BLOCK_SIZE:
         raise ConfigError(
@@ -118,7 +138,14 @@ def _vllm_config(arguments: dict[str, Any]) -> Any:
     except TypeError as error:
         raise ConfigError(f"vLLM does not know an argument: {error}") from None
     except (OSError, ValueError) as error:
-        raise ConfigError(f"vLLM refuses this configuration: {error}") from error
+        model = arguments["model"]
+        advice = (
+            ""
+            if Path(model).is_dir()
+            else f"\nThere is no folder {model}: check the name; offline, give the folder of a "
+            "downloaded model"
+        )
+        raise ConfigError(f"vLLM refuses this configuration: {error}{advice}") from error
 
 
 def _check_pool(vllm_config: Any) -> None:

@@ -9,6 +9,8 @@ from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
 from vtoken_sdk.tensors import ceil_div
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from vllm.v1.core.kv_cache_utils import KVCacheBlock
 
     from vtoken_sdk.vllm.directive import HeldBlocks
@@ -29,21 +31,29 @@ class DenseManager(FullAttentionManager):
         """Set up the attributes this class adds."""
         self.removed = {}
 
-    def cut(self, request_id: str, live: int, count: int) -> int:
-        """Let the last blocks of a sequence leave.
+    def num_leaving(self, request_id: str, live: int, count: int) -> int:
+        """Blocks that a cut from ``live`` to ``live - count`` tokens sets free."""
+        return len(self.req_to_blocks[request_id]) - ceil_div(live - count, self.block_size)
+
+    def cut(
+        self, request_id: str, live: int, count: int, leave: Sequence[int] | None = None
+    ) -> int:
+        """Let blocks of a sequence leave.
 
         Args:
             request_id: The request.
             live: Its live tokens before the cut.
             count: Tokens it loses.
+            leave: Table positions of the blocks that leave, or None for the last ones.
 
         Returns:
-            How many blocks went back to the pool.
+            How many blocks left.
         """
         blocks = self.req_to_blocks[request_id]
         keep = ceil_div(live - count, self.block_size)
-        leaving = blocks[keep:]
-        del blocks[keep:]
+        gone = set(range(keep, len(blocks)) if leave is None else leave)
+        leaving = [block for at, block in enumerate(blocks) if at in gone]
+        blocks[:] = [block for at, block in enumerate(blocks) if at not in gone]
         self.removed[request_id] = self.removed.get(request_id, 0) + count
         self.let_go(request_id, leaving)
         return len(leaving)

@@ -36,6 +36,13 @@ class V1Runner(CutRunner):
             gone = np.array(removed, dtype=np.int32)
             self.shorten_lengths(gone)
             self.shift_slot_mapping(gone, num_scheduled_tokens)
+        count = len(num_scheduled_tokens)
+        self.announce(
+            self.input_batch.req_ids,
+            num_scheduled_tokens.tolist(),
+            self.optimistic_seq_lens_cpu[:count].tolist(),
+            self.input_batch.block_table[0].get_device_tensor(count),
+        )
         return result
 
     def shorten_lengths(self, removed: np.ndarray) -> None:
@@ -68,14 +75,12 @@ class V1Runner(CutRunner):
             table[: len(row)] = row
         return self._to_device(torch.from_numpy(tables))
 
-    def shorten_row(self, req_id: str, freed_blocks: int) -> None:
-        """Shorten vLLM's two records of a block table: the request's and the batch's."""
-        if not freed_blocks:
-            return
-        del self.requests[req_id].block_ids[0][-freed_blocks:]
-        row = self.input_batch.req_id_to_index.get(req_id)
+    def update_row(self, cut: Cut) -> None:
+        """Update vLLM's two records of a block table: the request's and the batch's."""
+        ids: list[int] = self.requests[cut.req_id].block_ids[0]
+        ids[:] = ids[: len(ids) - cut.freed_blocks] if cut.table is None else cut.table
+        row = self.input_batch.req_id_to_index.get(cut.req_id)
         if row is not None:
             table = self.input_batch.block_table[0]
-            held = int(table.num_blocks_per_row[row])
-            table.num_blocks_per_row[row] = held - freed_blocks
-            table.block_table.np[row, held - freed_blocks : held] = 0
+            table.clear_row(row)
+            table.append_row(ids, row)

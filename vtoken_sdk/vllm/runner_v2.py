@@ -31,6 +31,17 @@ class V2Runner(CutRunner):
 
     def prepare_attn(self, input_batch: Any) -> Any:
         """Attention sees dense lengths and slots; positions for RoPE stay as they are."""
+        result = self._prepare_dense(input_batch)
+        count = len(input_batch.req_ids)
+        self.announce(
+            input_batch.req_ids,
+            np.diff(input_batch.query_start_loc_np[: count + 1]).tolist(),
+            input_batch.seq_lens_cpu_upper_bound[:count].tolist(),
+            result[0][0],
+        )
+        return result
+
+    def _prepare_dense(self, input_batch: Any) -> Any:
         removed = self.removed_of(input_batch.req_ids)
         if removed is None:
             return super().prepare_attn(input_batch)
@@ -74,7 +85,10 @@ class V2Runner(CutRunner):
         table: Tensor = self.block_tables.block_tables[0].gpu
         return table[upload(rows, self.runtime.device), :width].long()
 
-    def shorten_row(self, req_id: str, freed_blocks: int) -> None:
-        """Lower the row's block count; new blocks are appended behind it."""
-        row = self.req_states.req_id_to_index[req_id]
-        self.block_tables.num_blocks.np[0, row] -= freed_blocks
+    def update_row(self, cut: Cut) -> None:
+        """Lower the row's block count, or write it anew; new blocks are appended behind it."""
+        row = self.req_states.req_id_to_index[cut.req_id]
+        if cut.table is None:
+            self.block_tables.num_blocks.np[0, row] -= cut.freed_blocks
+        else:
+            self.block_tables.append_block_ids(row, (list(cut.table),), overwrite=True)

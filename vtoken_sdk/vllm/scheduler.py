@@ -10,21 +10,28 @@ import hashlib
 from array import array
 from typing import TYPE_CHECKING, Any
 
+from vllm.logger import init_logger
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
 from vtoken_sdk.config import Variant, VTokenConfig, check_budget, read_config
-from vtoken_sdk.errors import VTokenError
+from vtoken_sdk.errors import PolicyError, VTokenError
 from vtoken_sdk.reclaim import BudgetRule
 from vtoken_sdk.registry import make_policy
+from vtoken_sdk.selection import proper_hint
 from vtoken_sdk.vllm.canary import check_manager
 from vtoken_sdk.vllm.compat import check_kv_groups, check_worker_class
 from vtoken_sdk.vllm.directive import Cut, HeldBlocks, StepDirective, StepReport
 from vtoken_sdk.vllm.kv_manager import DenseManager, NaiveManager, adopt
+from vtoken_sdk.vllm.online_checks import check_blocks
 
 if TYPE_CHECKING:
     from vllm.v1.core.sched.output import SchedulerOutput
     from vllm.v1.request import Request
+
+    from vtoken_sdk.policy import Policy
+
+logger = init_logger(__name__)
 
 if TYPE_CHECKING:
     _Base = Any  # mixed into classes of vLLM, which are untyped
@@ -44,7 +51,8 @@ class VTokenMixin(_Base):
         check_kv_groups(self.kv_cache_config)
         (manager,) = self.kv_cache_manager.coordinator.single_type_managers
         self.dense: DenseManager = adopt(manager, naive=config.variant is Variant.NAIVE)
-        self.rule = _rule(config, manager.block_size)
+        self.eviction_policy = make_policy(config.policy, config.policy_args)
+        self.rule = _rule(config, self.eviction_policy, manager.block_size)
         self._keys: dict[str, int] = {}
         self._numbers: dict[str, int] = {}
         self._reports: list[HeldBlocks] = []
@@ -61,13 +69,15 @@ class VTokenMixin(_Base):
         cuts = self._plan_cuts() if self.rule else []
         output = super().schedule(*args, **kwargs)
         output.vtoken = self._directive(cuts, output)
+        if self.vtoken.check_invariants:
+            check_blocks(self.dense, {r.request_id: self._live(r) for r in self.running})
         return output
 
     def _reserve_prefill_lookahead(
         self, request: Request, num_computed_tokens: int, num_new_tokens: int
     ) -> int:
-        """No chunk crosses an eviction point."""
-        if self.rule:
+        """No chunk crosses an eviction point, unless the whole request fits the budget."""
+        if self.rule and self._end(request) > self.rule.budget:
             point = self.rule.next_point(request.num_prompt_tokens, num_computed_tokens)
             num_new_tokens = min(num_new_tokens, point - num_computed_tokens)
         clipped: int = super()._reserve_prefill_lookahead(
@@ -104,16 +114,51 @@ class VTokenMixin(_Base):
         """Cut a request that stands at an eviction point with too many live tokens."""
         assert self.rule is not None
         req_id, computed = request.request_id, request.num_computed_tokens
-        live = computed - self.dense.removed.get(req_id, 0)
-        end = min(request.num_prompt_tokens + request.max_tokens, self.max_model_len)
-        count = self.rule.num_victims(request.num_prompt_tokens, computed, live, end)
+        live = self._live(request)
+        count = self.rule.num_victims(request.num_prompt_tokens, computed, live, self._end(request))
         if not count:
             return None
-        freed = self.dense.cut(req_id, live, count)
+        leave = self._leaving_blocks(req_id, live, count)
+        freed = self.dense.cut(req_id, live, count, leave)
+        table = self.dense.req_to_blocks[req_id] if leave is not None else None
         number = self._numbers[req_id] = self._numbers.get(req_id, -1) + 1
         return Cut(
-            req_id, computed, count, freed, self._key(request), number, request.num_preemptions
+            req_id,
+            length=computed,
+            count=count,
+            freed_blocks=freed,
+            key=self._key(request),
+            number=number,
+            life=request.num_preemptions,
+            leave=leave,
+            table=None if table is None else tuple(block.block_id for block in table),
         )
+
+    def _leaving_blocks(self, req_id: str, live: int, count: int) -> tuple[int, ...] | None:
+        """The policy's hint, where it gives a proper one; a bad one costs speed, nothing else.
+
+        Raises:
+            PolicyError: If the hint is improper and the settings are strict.
+        """
+        held = len(self.dense.req_to_blocks[req_id])
+        leaving = self.dense.num_leaving(req_id, live, count)
+        try:
+            return proper_hint(self.eviction_policy, held, leaving, self.dense.block_size)
+        except PolicyError as error:
+            if self.vtoken.strict:
+                raise
+            logger.warning_once(str(error))
+            return None
+
+    def _live(self, request: Request) -> int:
+        """Tokens of a request that are computed and not evicted."""
+        live: int = request.num_computed_tokens - self.dense.removed.get(request.request_id, 0)
+        return live
+
+    def _end(self, request: Request) -> int:
+        """Length of the text when the request has generated all it may."""
+        end: int = min(request.num_prompt_tokens + request.max_tokens, self.max_model_len)
+        return end
 
     def _key(self, request: Request) -> int:
         """Hash what makes a request, once per life: its id is random and would not repeat."""
@@ -151,8 +196,8 @@ def make_scheduler(vllm_config: Any, *args: Any, **kwargs: Any) -> VTokenMixin:
     return cls(vllm_config, *args, **kwargs)
 
 
-def _rule(config: VTokenConfig, block_size: int) -> BudgetRule | None:
+def _rule(config: VTokenConfig, policy: Policy, block_size: int) -> BudgetRule | None:
     if not config.evicts:
         return None
-    check_budget(config, make_policy(config.policy, config.policy_args), block_size)
+    check_budget(config, policy, block_size)
     return BudgetRule(config.budget, block_size, config.prefill_interval)

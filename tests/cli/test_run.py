@@ -1,0 +1,242 @@
+"""What ``vtoken run`` refuses before any process is started, and what it prints."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.conftest import ROOT
+from vtoken_sdk.bench import run as bench_run
+from vtoken_sdk.cli import main
+
+PROMPT = ("--prompt", "hello")
+
+REFUSED = {
+    "no prompt": ((), "no prompt: give --prompt"),
+    "an empty prompt": (("--prompt", " "), "prompt 1 is empty"),
+    "a missing file": (("--prompt-file", "missing.txt"), "missing.txt does not exist"),
+    "an unknown policy": ((*PROMPT, "--policy", "rndom"), "did you mean 'random'?"),
+    "known policies": ((*PROMPT, "--policy", "h20"), "random, scissorhands, snapkv, streaming-llm"),
+    "an unknown parameter": ((*PROMPT, "--policy-arg", "sinkz=3"), "did you mean 'sinks'?"),
+    "a parameter without value": ((*PROMPT, "--policy-arg", "sinks"), "name=value"),
+    "a bad parameter": ((*PROMPT, "--policy-arg", "sinks=-1"), "sinks must be"),
+    "a policy file that is not there": ((*PROMPT, "--policy", "my.py:Mine"), "my.py"),
+    "a budget of 0": ((*PROMPT, "--budget", "0"), "--budget must be at least 1"),
+    "a negative budget": ((*PROMPT, "--budget", "-5"), "--budget must be at least 1"),
+    "no requests": ((*PROMPT, "--requests", "0"), "--requests must be at least 1"),
+    "negative requests": ((*PROMPT, "--requests", "-1"), "--requests must be at least 1"),
+    "an unknown variant": ((*PROMPT, "--variants", "native,fast"), "native, off, naive, vtoken"),
+    "a word for a number": ((*PROMPT, "--budget", "many"), "--budget"),
+    "a model that is not there": ((*PROMPT, "--model", "./missing"), "./missing does not exist"),
+    "a trace of nothing": (
+        (*PROMPT, "--variants", "native", "--trace", "t.jsonl"),
+        "add naive or vtoken",
+    ),
+    "a trace in no folder": ((*PROMPT, "--trace", "no/t.jsonl"), "--trace must name a file"),
+}
+
+
+@pytest.fixture
+def vllm_installed(monkeypatch):
+    """These checks come before vLLM is asked for; without it the last of them would be reached."""
+    monkeypatch.setattr(bench_run, "require_vllm", lambda: None)
+
+
+@pytest.fixture
+def no_process(monkeypatch):
+    def start(*args, **kwargs):
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(bench_run, "run_job", start)
+
+
+@pytest.mark.usefixtures("vllm_installed", "no_process")
+@pytest.mark.parametrize(("options", "message"), REFUSED.values(), ids=REFUSED)
+def test_bad_input_is_refused_before_anything_starts(
+    options, message, capsys, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as exit_:
+        main(["run", *options])
+    out, err = capsys.readouterr()
+    assert exit_.value.code == 2
+    assert message in err
+    assert out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("no_process")
+def test_without_vllm_the_extra_is_named(capsys, monkeypatch):
+    monkeypatch.setattr(bench_run.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit) as exit_:
+        main(["run", *PROMPT])
+    assert exit_.value.code == 2
+    err = capsys.readouterr().err
+    assert "vtoken-sdk[cpu]" in err
+    assert "vtoken-sdk[cuda]" in err
+
+
+@pytest.mark.usefixtures("no_process")
+def test_a_policy_that_fails_to_import_is_refused(capsys, tmp_path):
+    broken = tmp_path / "broken.py"
+    broken.write_text("import no_such_module\n")
+    with pytest.raises(SystemExit) as exit_:
+        main(["run", *PROMPT, "--policy", f"{broken}:Broken"])
+    assert exit_.value.code == 2
+    assert "No module named 'no_such_module'" in capsys.readouterr().err
+
+
+FIGURES = {
+    "peak_blocks_per_request": 3, "utilisation": 0.5, "max_running": 1, "preemptions": 0,
+    "tokens_per_second": 10.0, "p95_latency_s": 0.5, "outputs": ["[bold]Hi[/bold]"],
+}  # fmt: skip
+SETTINGS = {
+    "requests": 1, "num_blocks": 4, "block_size": 32, "policy": "random", "policy_args": {},
+    "preset": "default", "budget": 64, "prefill_interval": None,
+}  # fmt: skip
+
+
+@pytest.fixture
+def measured(monkeypatch, tmp_path):
+    """Answers jobs as an engine would, and remembers them."""
+    jobs = []
+
+    def answer(job, *, log, on_progress):
+        jobs.append(job)
+        on_progress({"stage": job["job"]})
+        if job["job"] == "measure":
+            return FIGURES
+        return {
+            "prompt_ids": [[5, 6, 7] for _ in job["prompts"]],
+            "requests": [i % len(job["prompts"]) for i in range(job["settings"]["requests"] or 1)],
+            "engines": {name: {"engine": name} for name in job["settings"]["variants"]},
+            "settings": {**SETTINGS, "policy": job["settings"]["policy"]},
+            "versions": {"vtoken-sdk": "0"},
+        }
+
+    monkeypatch.setattr(bench_run, "run_job", answer)
+    monkeypatch.setattr(bench_run, "require_vllm", lambda: None)
+    monkeypatch.setattr(bench_run, "resolve_model", lambda name: name or "small")
+    return jobs
+
+
+def test_json_is_one_object_on_stdout_and_progress_on_stderr(measured, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["run", *PROMPT, "--variants", "native,vtoken", "--json"])
+    out, err = capsys.readouterr()
+    assert exit_.value.code == 0
+    result = json.loads(out)
+    assert set(result) == {"command", "versions", "settings", "variants"}
+    assert result["command"].startswith("vtoken ")
+    assert result["variants"] == {"native": FIGURES, "vtoken": FIGURES}
+    assert result["settings"]["prompts"] == [{"name": "prompt 1", "tokens": 3}]
+    assert "prepare: prepare" in err
+    assert "vtoken: measure" in err
+
+
+def test_for_people_there_are_texts_a_table_and_a_sentence(measured, capsys):
+    with pytest.raises(SystemExit):
+        main(["run", *PROMPT])
+    out, _ = capsys.readouterr()
+    assert "native, off, naive, vtoken: [bold]Hi[/bold]" in out
+    assert [line.split()[0] for line in out.splitlines() if " 50.0% " in line] == [
+        "native", "off", "naive", "vtoken",
+    ]  # fmt: skip
+    assert out.rstrip().endswith("no blocks came back.")
+
+
+def test_every_variant_gets_the_same_prompts_cycled(measured, capsys):
+    with pytest.raises(SystemExit):
+        main(["run", *PROMPT, "--prompt", "there", "--requests", "3", "--variants", "off,vtoken"])
+    prepare, off, vtoken = measured
+    assert prepare["prompts"] == [["prompt 1", "hello"], ["prompt 2", "there"]]
+    assert off["prompts"] == vtoken["prompts"] == [[5, 6, 7]] * 3
+    assert [off["engine"], vtoken["engine"]] == [{"engine": "off"}, {"engine": "vtoken"}]
+
+
+def test_options_reach_the_settings(measured, capsys):
+    with pytest.raises(SystemExit):
+        main([
+            "run", *PROMPT, "--model", "m", "--policy", "random", "--policy-arg", "recent=3",
+            "--preset", "paper",
+            "--budget", "99", "--prefill-interval", "64", "--raw", "--max-tokens", "7",
+            "--variants", "off", "--num-blocks", "11", "--block-size", "64", "--max-model-len",
+            "77", "--requests", "2", "--seed", "5", "--dtype", "float32", "--ignore-eos",
+            "--max-num-batched-tokens", "128", "--max-num-seqs", "4",
+        ])  # fmt: skip
+    assert measured[0]["model"] == "m"
+    assert measured[0]["settings"] == {
+        "model": "m", "policy": "random", "policy_args": {"recent": "3"}, "budget": 99,
+        "preset": "paper",
+        "prefill_interval": 64, "raw": True, "max_tokens": 7, "variants": ["off"],
+        "num_blocks": 11, "block_size": 64, "max_model_len": 77, "requests": 2, "seed": 5,
+        "dtype": "float32", "ignore_eos": True, "max_num_batched_tokens": 128,
+        "max_num_seqs": 4, "compile": False, "trace": None,
+    }  # fmt: skip
+
+
+def test_traces_of_all_variants_end_in_one_file(monkeypatch, measured, tmp_path, capsys):
+    trace = tmp_path / "cuts.jsonl"
+    trace.write_text("of an earlier run\n")
+    answer = bench_run.run_job
+
+    def traced(job, **options):
+        if job["job"] == "measure" and job["engine"]["engine"] in ("naive", "vtoken"):
+            part = tmp_path / "cuts.jsonl.part"
+            assert not part.exists()
+            part.write_text(f"{job['engine']['engine']}\n")
+        return answer(job, **options)
+
+    monkeypatch.setattr(bench_run, "run_job", traced)
+    with pytest.raises(SystemExit):
+        main(["run", *PROMPT, "--trace", str(trace)])
+    assert trace.read_text() == "naive\nvtoken\n"
+    assert list(tmp_path.iterdir()) == [trace]
+
+
+def test_an_interrupt_has_the_exit_code_of_its_signal(monkeypatch, measured, capsys):
+    from vtoken_sdk.bench.child import Terminated
+
+    for interrupt, code in ((KeyboardInterrupt, 130), (Terminated, 143)):
+
+        def stop(*args, _interrupt=interrupt, **kwargs):
+            raise _interrupt
+
+        monkeypatch.setattr(bench_run, "run_job", stop)
+        with pytest.raises(SystemExit) as exit_:
+            main(["run", *PROMPT])
+        assert exit_.value.code == code
+        assert "every engine process has ended" in capsys.readouterr().err
+
+
+def test_the_example_prompts_are_small_and_documented():
+    examples = ROOT / "docs/examples"
+    files = [file for file in examples.rglob("*") if file.is_file()]
+    assert sum(file.stat().st_size for file in files) < 100_000
+    readme = (examples / "README.md").read_text(encoding="utf-8")
+    for file in examples.glob("*.txt"):
+        assert f"| `{file.name}` |" in readme
+    for licence in (examples / "LICENSES").iterdir():
+        assert f"LICENSES/{licence.name}" in readme
+
+
+def test_the_demo_is_a_run_of_those_prompts(monkeypatch, measured, capsys):
+    from vtoken_sdk.bench.demo import TEXTS, demo
+
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(SystemExit) as exit_:
+        demo()
+    assert exit_.value.code == 0
+    assert [name for name, _ in measured[0]["prompts"]] == list(TEXTS)
+    out, err = capsys.readouterr()
+    assert "$ vtoken run --prompt-file docs/examples/moby_dick.txt" in err
+    assert out.rstrip().endswith("came back.")
+
+
+def test_the_demo_outside_a_checkout_says_where_to_run_it(monkeypatch, tmp_path):
+    from vtoken_sdk.bench.demo import demo
+
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="run it in a checkout"):
+        demo()

@@ -1,0 +1,80 @@
+"""``vtoken bench``: how fast the parts of the runtime are."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from vtoken_sdk.cli import console
+
+app = typer.Typer(no_args_is_help=True)
+
+Repeats = Annotated[int, typer.Option(min=1, help="Runs of each measurement.")]
+Seed = Annotated[int, typer.Option(help="Seed of what is drawn at random.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+def planner(
+    sequences: Annotated[int, typer.Option(min=1, help="Sequences cut in one step.")] = 256,
+    tokens: Annotated[int, typer.Option(min=64, help="Live tokens of each.")] = 16_384,
+    block_size: Annotated[int, typer.Option(min=1, help="Tokens in a block.")] = 16,
+    repeats: Repeats = 15,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Time planning; compare in-place plans with repacking."""
+    from vtoken_sdk.bench import planner as bench
+
+    settings = bench.PlannerBench(
+        sequences, tokens, block_size, budget=tokens // 16, repeats=repeats, seed=seed
+    )
+    result = bench.run(settings)
+    if as_json:
+        console.print_json(result)
+        return
+    console.print_table(bench.TIMES_HEADER, bench.times_rows(result))
+    weights = ", ".join(f"{k} {v:.1f}" for k, v in result["table"].items())
+    typer.echo(f"\nToken table, bytes per live token: {weights}\n")
+    console.print_table(bench.PATTERNS_HEADER, bench.patterns_rows(result))
+
+
+@app.command()
+def overhead(
+    batches: Annotated[
+        str, typer.Option(help="Sequences decoded together, several numbers.")
+    ] = "1,16,64,256",
+    tokens: Annotated[int, typer.Option(min=64, help="Live tokens of each.")] = 1000,
+    steps: Annotated[int, typer.Option(min=1, help="Steps measured per case.")] = 64,
+    as_json: Json = False,
+) -> None:
+    """Time our code in the steps of a vLLM engine."""
+    from vtoken_sdk.bench import overhead as bench
+    from vtoken_sdk.bench.progress import Progress
+
+    settings = bench.OverheadBench(bench.parse_batches(batches), tokens, steps)
+    with Progress().step("overhead") as update:
+        result = bench.run(settings, update)
+    if as_json:
+        console.print_json(result)
+    else:
+        console.print_table(bench.HEADER, bench.table_rows(result))
+
+
+@app.command()
+def relocation(
+    moves: Annotated[int, typer.Option(min=1, help="Scattered tokens copied at once.")] = 256,
+    repeats: Repeats = 15,
+    threads: Annotated[int, typer.Option(min=1, help="Threads torch may use.")] = 1,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Time copies between slots in every KV layout."""
+    from vtoken_sdk.bench import relocation as bench
+
+    result = bench.run(bench.RelocationBench(moves, repeats, threads, seed))
+    if as_json:
+        console.print_json(result)
+    else:
+        console.print_table(bench.HEADER, bench.table_rows(result))
