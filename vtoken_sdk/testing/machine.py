@@ -368,7 +368,7 @@ class EngineMachine(RuleBasedStateMachine):
         try:
             logits = self.engine.decode(req_id) if decode else self.engine.append(req_id, tokens)
         except OutOfBlocksError:
-            self._unchanged(before)
+            self.world.check_unchanged(before)
             return False
         self.world.appended(req_id, tokens, logits)
         return True
@@ -376,21 +376,9 @@ class EngineMachine(RuleBasedStateMachine):
     @contextmanager
     def _refused(self, name: str, error: type[Exception]) -> Iterator[None]:
         """A call must raise and change nothing."""
-        before = self.engine.snapshot()
-        broken = "consistent snapshot" if "stale" in name else "bad input"
-        try:
+        with self.world.refuses(name, error):
             yield
-        except error:
-            self._unchanged(before)
-            self.happened = name
-            return
-        except Exception as failed:
-            raise InvariantViolation(f"{broken}: {name} was not refused in time") from failed
-        raise InvariantViolation(f"{broken}: {name} was not refused")
-
-    def _unchanged(self, before: object) -> None:
-        if self.engine.snapshot() != before:
-            raise InvariantViolation("bad input: a call was refused but changed something")
+        self.happened = name
 
     def _check_gain(self, flight: Flight, before: Any) -> None:
         """Tables shrink by what the plan said."""
