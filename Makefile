@@ -17,11 +17,11 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
 
-.PHONY: help setup demo check lint test test-matrix clean
+.PHONY: help setup demo check lint test test-thorough test-matrix clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1|/' \
-		| while IFS='|' read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
+		| while IFS='|' read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
 
 # An interrupted install leaves no stamp, so the next call starts that step again.
 $(VENV)/.made:
@@ -61,6 +61,9 @@ lint: $(VENV)/.installed ## ruff, mypy and the pre-commit hooks
 
 test: setup lint ## Lint, then every test
 	@$(PY) -m pytest
+
+test-thorough: $(VENV)/.installed ## 100,000 steps of the state machine, other ones each time: minutes
+	@HYPOTHESIS_PROFILE=thorough $(PY) -m pytest tests/testing/test_state_machine.py
 
 test-matrix: setup ## Every combination of settings on real vLLM: hours
 	@$(PY) -m pytest tests/vllm -m matrix

@@ -66,7 +66,7 @@ class FaultLog:
         self.counts: Counter[str] = Counter()
         self._pending: list[tuple[Tensor, torch.Event | None, tuple[str, ...]]] = []
 
-    def on_host(self, kind: str, wrong: str, requests: Sequence[str], error: Exception) -> None:
+    def on_host(self, kind: str, wrong: str, requests: Sequence[str], error: BaseException) -> None:
         """A call failed, and these requests lose their oldest tokens instead.
 
         Raises:

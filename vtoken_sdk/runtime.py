@@ -180,6 +180,8 @@ class VTokenRuntime:
         )
         self.table.apply_moves(rows, plan)
         if check:
+            if isinstance(kv, Relocator):
+                kv.wait_before_read()
             check.verify()
         if self._recorder:
             for cleared, length in zip(rows, plan.new_lengths, strict=True):

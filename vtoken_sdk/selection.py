@@ -78,7 +78,7 @@ def proper_hint(
     try:
         hint = policy.leaving_blocks(num_blocks, num_leaving, block_size)
         leave = None if hint is None else tuple(sorted({int(block) for block in hint}))
-    except Exception as error:  # whatever a third party's code does
+    except (Exception, SystemExit) as error:  # whatever a third party's code does
         raise PolicyError(f"policy {policy.name!r}: leaving_blocks() raised {error!r}") from error
     if leave is None:
         return None
@@ -151,7 +151,7 @@ def _batch_scores(asked: _Asked, policy: ScoringPolicy) -> Tensor:
         view = asked.view()
         try:
             return _scores(policy, view)
-        except Exception:  # a third party's code; who is at fault shows below
+        except (Exception, SystemExit):  # a third party's code; who is at fault shows below
             pass
     return torch.cat([_scores_of_one(one, policy) for one in asked.one_by_one()])
 
@@ -228,7 +228,7 @@ def _guarded(asked: _Asked, call: Callable[[], Tensor]) -> Tensor | None:
         return call()
     except _WrongAnswerError as error:
         asked.faults.on_host(WRONG_ANSWER, str(error), asked.requests, error)
-    except Exception as error:  # whatever a third party's code does
+    except (Exception, SystemExit) as error:  # whatever a third party's code does
         asked.faults.on_host(RAISED, f"it raised {error!r}", asked.requests, error)
     return None
 

@@ -118,7 +118,7 @@ def test_the_list_of_checks(validate: Validate) -> None:
         (["nowhere.py:Policy"], "does not exist"),
         (["random", "--check", "keeps-pined"], "did you mean 'keeps-pinned'"),
         (["random", "--expect", "keeps-pinned"], "ID=REASON"),
-        (["random", "--replay", "none.json"], "no replay file"),
+        (["random", "--replay", "none.json"], "was not written by vtoken validate"),
         (["random", "--profile", "lazy"], "lazy"),
     ],
 )

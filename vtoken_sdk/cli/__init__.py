@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -57,8 +58,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     console.log_to_stderr()
+    clean = console.results_only() if "--json" in arguments else nullcontext()
     try:
-        build_app(arguments)(arguments, prog_name="vtoken")
+        with clean:
+            build_app(arguments)(arguments, prog_name="vtoken")
     except Exception as error:
         code = console.report(error)
         if code is None:

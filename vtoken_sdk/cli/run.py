@@ -127,12 +127,14 @@ def _execute(
 
 
 def _show(result: dict[str, Any], *, as_json: bool) -> None:
+    from vtoken_sdk.bench import report
+
+    for warning in report.fault_warnings(result):
+        typer.echo(f"Warning: {warning}", err=True)
     if as_json:
         command = shlex.join(["vtoken", *sys.argv[1:]])
         console.print_json({"command": command, **result})
         return
-    from vtoken_sdk.bench import report
-
     for title, by_variant in report.texts(result):
         typer.secho(title, bold=True)
         for names, text in by_variant.items():

@@ -76,7 +76,11 @@ def _run(policy: str, settings: Settings, as_json: bool, junit: Path | None) -> 
     def tell(result: Result) -> None:
         typer.echo(terminal.result_line(result), err=as_json)
 
+    if junit and junit.is_dir():
+        raise ConfigError(f"--junit {junit} is a folder; name a file")
     report = runner.validate(policy, settings, tell)
+    if not report.results:
+        typer.echo("Error: no check is left to run; exclude fewer of them", err=True)
     if junit:
         files.write_junit(report, junit)
     if as_json:

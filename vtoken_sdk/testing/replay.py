@@ -61,4 +61,6 @@ def read_replay(path: Path) -> Replay:
             raise ConfigError(f"replay file {path} is of another version; find the failure anew")
         return Replay(**fields)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{path} is no replay file: {error}") from error
+        raise ConfigError(
+            f"{path} was not written by vtoken validate: use the file it prints with a failure"
+        ) from error
