@@ -10,7 +10,13 @@ import torch
 
 from tests.no_sync import NoSync
 from vtoken_sdk import ScoringPolicy, Signal
-from vtoken_sdk.attention import QUERY_BLOCK, attention_rows, chunk_mass, decode_mass
+from vtoken_sdk.attention import (
+    GATHER_ELEMENTS,
+    QUERY_BLOCK,
+    attention_rows,
+    chunk_mass,
+    decode_mass,
+)
 from vtoken_sdk.errors import PolicyError
 from vtoken_sdk.keys import ScatteredKeys, StridedKeys, gather_keys
 from vtoken_sdk.recorder import MassRecorder, ScoredLayer, Step, WindowRecorder
@@ -133,7 +139,7 @@ def test_large_decode_batches_are_scored_in_parts(monkeypatch) -> None:
     _, reader = make_keys("rows")
     query, tables = torch.randn(5, HEADS, DIM), torch.arange(10).view(5, 2)
     whole = decode_mass(query, reader, tables, [5, 6, 7, 8, 1], SCALE)
-    monkeypatch.setattr("vtoken_sdk.attention.GATHER_ELEMENTS", 1)
+    monkeypatch.setitem(GATHER_ELEMENTS, "cpu", 1)
     parts = decode_mass(query, reader, tables, [5, 6, 7, 8, 1], SCALE)
     torch.testing.assert_close(parts, whole)
 
