@@ -17,11 +17,11 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
 
-.PHONY: help setup demo check lint test test-matrix clean
+.PHONY: help setup demo check lint test test-thorough test-matrix clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1|/' \
-		| while IFS='|' read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
+		| while IFS='|' read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
 
 # An interrupted install leaves no stamp, so the next call starts that step again.
 $(VENV)/.made:
@@ -44,8 +44,9 @@ setup: $(VENV)/.installed ## Create .venv, install everything, prepare the small
 demo: setup ## Run the example prompts in a pool too small for stock vLLM
 	@$(PY) -m vtoken_sdk.bench.demo
 
+# One thread per process: the tensors of these tests are small.
 check: $(VENV)/.installed ## Fast tests, without vLLM
-	@$(PY) -m pytest -m 'not slow' --ignore=tests/vllm
+	@OMP_NUM_THREADS=1 $(PY) -m pytest -m 'not slow' --ignore=tests/vllm -n auto --maxprocesses=4
 
 # The hooks of .pre-commit-config.yaml are the linters, so they run once. pre-commit needs a git
 # repository; without one (an unpacked archive) the same linters run on their own.
@@ -59,8 +60,11 @@ lint: $(VENV)/.installed ## ruff, mypy and the pre-commit hooks
 		$(PY) -m mypy; \
 	fi
 
-test: setup lint ## Lint, then every test
-	@$(PY) -m pytest
+test: setup lint check ## Lint, then every test
+	@$(PY) -m pytest -m 'slow and not matrix'
+
+test-thorough: $(VENV)/.installed ## 100,000 steps of the state machine, other ones each time: minutes
+	@HYPOTHESIS_PROFILE=thorough $(PY) -m pytest tests/testing/test_state_machine.py
 
 test-matrix: setup ## Every combination of settings on real vLLM: hours
 	@$(PY) -m pytest tests/vllm -m matrix

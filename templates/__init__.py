@@ -1,1 +1,1 @@
-"""What `vtoken new-policy` generates."""
+"""Files that ``vtoken new-policy`` fills in and writes; words between ``@`` signs are filled in."""

@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-TARGETS = ["setup", "demo", "check", "lint", "test", "test-matrix", "help"]
+TARGETS = ["setup", "demo", "check", "lint", "test", "test-thorough", "test-matrix", "help"]
 
 
 def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.no_sync import HostWaits, NoSync
+from vtoken_sdk.faults import FaultLog
 from vtoken_sdk.planner import Snapshot, plan_in_place
 from vtoken_sdk.policy import Policy, ScoringPolicy
 from vtoken_sdk.relocate import Mode, Relocator, StridedKV, copy_kv
@@ -97,7 +98,8 @@ def layouts() -> list[StridedKV]:
 @pytest.mark.parametrize("leave", [False, True])
 def test_cut(policy: Policy, mode: Mode | None, leave: bool) -> None:
     for layout in layouts():
-        runtime, kv = VTokenRuntime(policy, S), layout if mode is None else Relocator(layout, mode)
+        runtime = VTokenRuntime(policy, S, strict=False)  # strict means to wait and see
+        kv = layout if mode is None else Relocator(layout, mode)
         hints = {"a": (0, 2, 3), "b": None, "c": (1, 2)} if leave else dict.fromkeys(LENGTHS)
         cuts = [SequenceCut(r, k, Moment(LENGTHS[r]), hints[r]) for r, k in COUNTS.items()]
         block_tables = tables()
@@ -115,7 +117,7 @@ def test_each_step(policy: Policy) -> None:
     moments, caches = [Moment(n) for n in LENGTHS.values()], layouts()
     with NoSync():
         table.sync(rows, list(LENGTHS.values()))
-        victims = choose_victims(policy, table, rows, moments, counts)
+        victims = choose_victims(policy, table, rows, moments, counts, faults=FaultLog(policy.name))
         snapshot = Snapshot(table.lengths(rows), counts, victims, S, table.epochs(rows))
         plan = plan_in_place(snapshot)
         named = plan_in_place(snapshot, [(0, 2, 3), None, (1, 2)])

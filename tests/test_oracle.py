@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from tests.eviction_rules import Cut, Rules, merge_lives
-from tests.oracle import Reference, total
-from tests.tiny_model import VOCAB_SIZE, make_tiny_model
+from vtoken_sdk.testing.oracle import Reference, total
+from vtoken_sdk.testing.tiny_model import VOCAB_SIZE, make_tiny_model
 
 pytest.importorskip("transformers")
 

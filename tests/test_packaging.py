@@ -55,18 +55,30 @@ def installed(
     request: pytest.FixtureRequest, source: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """The Python of a new environment with vToken in it, and these tests' packages for the rest."""
-    folder = tmp_path_factory.mktemp(request.param) / "venv"
+    what = ["--editable", source] if request.param == "editable" else [_wheel(request)]
+    return environment(tmp_path_factory.mktemp(request.param) / "venv", *what)
+
+
+def environment(folder: Path, *packages: str | Path) -> Path:
+    """The Python of a new environment with packages in it, and these tests' packages besides."""
     call(sys.executable, "-m", "venv", "--without-pip", folder)
     python = folder / "bin" / "python"
     site = Path(
         call(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
     )
     # As a path only: the .pth files in there, an editable vToken's among them, stay unread.
-    (site / "borrowed.pth").write_text(sysconfig.get_path("purelib"))
-    what = ["--editable", source] if request.param == "editable" else [_wheel(request)]
-    quick = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--ignore-installed"]
-    call(sys.executable, "-m", "pip", "--python", python, "install", *quick, *what)
+    (site / "borrowed.pth").write_text(_borrowed())
+    pip_install(python, *packages)
     return python
+
+
+def pip_install(python: Path, *packages: str | Path) -> None:
+    quick = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--ignore-installed"]
+    call(sys.executable, "-m", "pip", "--python", python, "install", *quick, *packages)
+
+
+def _borrowed() -> str:
+    return sysconfig.get_path("purelib")
 
 
 def _wheel(request: pytest.FixtureRequest) -> Path:
@@ -141,3 +153,33 @@ def test_templates_are_found_with_their_dotfiles(installed: Path, tmp_path: Path
         "print((root / '.gitignore').is_file(), (root / 'src' / '.hidden').is_file())"
     )
     assert call(installed, "-c", script, cwd=tmp_path) == "True True\n"
+
+
+@pytest.mark.slow
+def test_a_generated_policy_package_works_and_a_bug_in_it_is_found(
+    wheel: Path, tmp_path: Path
+) -> None:
+    """From nothing to a proven package, with what users install, far from the checkout."""
+    python = environment(tmp_path / "venv", wheel)
+    vtoken, project = python.with_name("vtoken"), tmp_path / "vtoken-my-idea"
+    call(vtoken, "new-policy", "my-idea", cwd=tmp_path)
+    pip_install(python, "--editable", project)
+    tests = call(python, "-m", "pytest", "-p", "no:cacheprovider", cwd=project)
+    assert " passed" in tests
+    assert "failed" not in tests
+    call(vtoken, "validate", "my-idea", "--profile", "quick", cwd=project)
+
+    module = project / "vtoken_my_idea.py"
+    good = "return seq.token_ids.float()"
+    assert good in module.read_text()
+    module.write_text(module.read_text().replace(good, "return torch.rand(seq.num_live)"))
+    done = subprocess.run(
+        [vtoken, "validate", "my-idea", "--profile", "quick"],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "FAIL deterministic" in done.stdout
+    assert "the policy broke it" in done.stdout

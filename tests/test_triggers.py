@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from vtoken_sdk.errors import ConfigError
 from vtoken_sdk.live_counts import LiveCounts
-from vtoken_sdk.reclaim import FragmentationRule, PoolState, PressureRule, RunningSequence, Trigger
+from vtoken_sdk.reclaim import FragmentationRule, PoolState, PressureRule, RunningSequence, Verdict
 from vtoken_sdk.tensors import ceil_div
 
 Seq = RunningSequence
@@ -82,13 +82,13 @@ class TestFragmentation:
 
     def test_it_fires_only_when_all_of_it_holds(self) -> None:
         assert self.pool.waste == pytest.approx(1 - 700 / 1600)
-        assert self.rule.decide(self.pool) is Trigger.FIRE
+        assert self.rule.decide(self.pool) is Verdict.FIRE
         for change, verdict in (
-            ({"live_tokens": 1200}, Trigger.LITTLE_WASTE),  # F = 0.25 is not over 0.25
-            ({"free_blocks": 5}, Trigger.ENOUGH_FREE),
-            ({"low_blocks": 1}, Trigger.FEW_CANDIDATES),
-            ({"headroom": 0}, Trigger.NO_HEADROOM),
-            ({"allocated_blocks": 0, "live_tokens": 0}, Trigger.LITTLE_WASTE),
+            ({"live_tokens": 1200}, Verdict.LITTLE_WASTE),  # F = 0.25 is not over 0.25
+            ({"free_blocks": 5}, Verdict.ENOUGH_FREE),
+            ({"low_blocks": 1}, Verdict.FEW_CANDIDATES),
+            ({"headroom": 0}, Verdict.NO_HEADROOM),
+            ({"allocated_blocks": 0, "live_tokens": 0}, Verdict.LITTLE_WASTE),
         ):
             assert self.rule.decide(replace(self.pool, **change)) is verdict
 

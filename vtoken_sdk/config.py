@@ -52,6 +52,8 @@ class VTokenConfig(BaseModel):
         trigger: What makes a sequence lose tokens.
         variant: What happens to evicted tokens.
         seed: Seed of policies that draw random numbers.
+        strict: Stop the engine when the policy is at fault, instead of evicting the oldest tokens.
+        check_invariants: Verify the four invariants after every step; slow.
         trace: File that gets one JSON line per cut, or None.
     """
 
@@ -64,6 +66,8 @@ class VTokenConfig(BaseModel):
     trigger: When = When.BUDGET
     variant: Variant = Variant.VTOKEN
     seed: int = 0
+    strict: bool = False
+    check_invariants: bool = False
     trace: str | None = None
 
     @property

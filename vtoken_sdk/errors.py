@@ -31,6 +31,10 @@ class UnsupportedError(UsageError):
     """This vLLM, model or option cannot be served correctly, so it is refused."""
 
 
+class CheckError(UsageError):
+    """A check of the conformance kit could not be run; it says nothing about the policy."""
+
+
 class PolicyError(VTokenError):
     """A policy broke its contract while it ran."""
 

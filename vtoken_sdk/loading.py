@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,30 @@ def load_from_module(reference: str, name: str) -> type[Policy]:
     Raises:
         PolicyLoadError: If anything about it is wrong.
     """
-    module = _import(reference)
+    policy = ask_hook(import_reference(reference), reference, name)
+    check_class(policy)
+    if policy.name != name:
+        raise PolicyLoadError(
+            f"the class {policy.__name__} is named {policy.name!r}; "
+            "entry point and class must have one name"
+        )
+    return policy  # type: ignore[no-any-return]
+
+
+def ask_hook(module: Any, reference: str, name: str) -> Any:
+    """Ask a module for its policy.
+
+    Args:
+        module: The module of an entry point.
+        reference: The entry point's value.
+        name: The entry point's name.
+
+    Returns:
+        Whatever the hook returned, unchecked.
+
+    Raises:
+        PolicyLoadError: If it has no proper hook, or the hook fails or returns nothing.
+    """
     # A manager for each plugin: one that fails leaves nothing behind, and none hears of the others.
     manager = pluggy.PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
@@ -44,13 +68,7 @@ def load_from_module(reference: str, name: str) -> type[Policy]:
         raise PolicyLoadError(f"its hook failed: {_describe(error)}") from error
     if policy is None:
         raise PolicyLoadError(_nothing_returned(reference, name))
-    _check_class(policy)
-    if policy.name != name:
-        raise PolicyLoadError(
-            f"the class {policy.__name__} is named {policy.name!r}; "
-            "entry point and class must have one name"
-        )
-    return policy  # type: ignore[no-any-return]
+    return policy
 
 
 def _nothing_returned(reference: str, name: str) -> str:
@@ -86,24 +104,52 @@ def load_from_file(reference: str) -> type[Policy]:
     Raises:
         PolicyLoadError: If there is no such file or class, or it is no proper policy.
     """
-    path, _, class_name = reference.rpartition(":")
-    if not path.endswith(".py"):
-        raise PolicyLoadError(
-            f"say which class of {reference} is the policy: {reference}:ClassName"
-        )
-    if not Path(path).is_file():
-        raise PolicyLoadError(f"policy file {path} does not exist (looked from {Path.cwd()})")
+    found = FileReference.parse(reference)
     try:
-        policy = getattr(_import_file(Path(path).resolve()), class_name, None)
+        policy = getattr(import_file(found.path.resolve()), found.class_name, None)
         if policy is None:
-            raise PolicyLoadError(f"it has no class {class_name}")
-        _check_class(policy)
+            raise PolicyLoadError(f"it has no class {found.class_name}")
+        check_class(policy)
     except PolicyLoadError as error:
-        raise PolicyLoadError(f"policy file {path}: {error}") from error.__cause__
+        raise PolicyLoadError(f"policy file {found.path}: {error}") from error.__cause__
     return policy  # type: ignore[no-any-return]
 
 
-def _import(reference: str) -> Any:
+@dataclass(frozen=True, slots=True)
+class FileReference:
+    """``path/to/file.py:Class``, taken apart.
+
+    Attributes:
+        path: The file, which exists.
+        class_name: The class, which may not.
+    """
+
+    path: Path
+    class_name: str
+
+    @classmethod
+    def parse(cls, reference: str) -> FileReference:
+        """Take a reference apart.
+
+        Raises:
+            PolicyLoadError: If it names no class, or there is no such file.
+        """
+        path, _, class_name = reference.rpartition(":")
+        if not path.endswith(".py"):
+            raise PolicyLoadError(
+                f"say which class of {reference} is the policy: {reference}:ClassName"
+            )
+        if not Path(path).is_file():
+            raise PolicyLoadError(f"policy file {path} does not exist (looked from {Path.cwd()})")
+        return cls(Path(path), class_name)
+
+
+def import_reference(reference: str) -> Any:
+    """Import the value of an entry point.
+
+    Raises:
+        PolicyLoadError: If that fails in whatever way.
+    """
     module, _, attribute = reference.partition(":")
     try:
         loaded: Any = importlib.import_module(module)
@@ -115,7 +161,12 @@ def _import(reference: str) -> Any:
     return loaded
 
 
-def _import_file(path: Path) -> ModuleType:
+def import_file(path: Path) -> ModuleType:
+    """Run a file that belongs to no package.
+
+    Raises:
+        PolicyLoadError: If that fails in whatever way.
+    """
     # The whole path is in the name, so two files called alike do not share a module.
     name = "vtoken_policy_file_" + "".join(c if c.isalnum() else "_" for c in str(path))
     spec = importlib.util.spec_from_file_location(name, path)
@@ -131,21 +182,50 @@ def _import_file(path: Path) -> ModuleType:
     return module
 
 
-def _check_class(policy: Any) -> None:
+def check_class(policy: Any) -> None:
+    """See that a policy is one.
+
+    Raises:
+        PolicyLoadError: Saying what is missing.
+    """
+    check_kind(policy)
+    check_api_version(policy)
+    check_dataclass(policy)
+
+
+def check_kind(policy: Any) -> None:
+    """See that it is a subclass of ``Policy`` with a name.
+
+    Raises:
+        PolicyLoadError: If it is not.
+    """
     if not (isinstance(policy, type) and issubclass(policy, Policy)):
         raise PolicyLoadError(f"got {policy!r}, but it should be a subclass of vtoken_sdk.Policy")
     if not isinstance(getattr(policy, "name", None), str) or not policy.name:
         raise PolicyLoadError(f'the class {policy.__name__} needs a name: `name = "my-policy"`')
+
+
+def check_api_version(policy: type[Policy]) -> None:
+    """See that it is written for this version of the policy interface.
+
+    Raises:
+        PolicyLoadError: If it is not.
+    """
     if policy.api_version != API_VERSION:
         raise PolicyLoadError(
             f"it is written for version {policy.api_version!r} of the policy interface, "
             f"and this is version {API_VERSION}; install matching versions"
         )
-    _check_dataclass(policy)
 
 
-def _check_dataclass(policy: type[Policy]) -> None:
-    """Without the decorator, new fields would be class attributes that nobody can set."""
+def check_dataclass(policy: type[Policy]) -> None:
+    """See that its parameters can be set.
+
+    Without the decorator, new fields would be class attributes that nobody can set.
+
+    Raises:
+        PolicyLoadError: If it lacks the decorator.
+    """
     if "__dataclass_fields__" in vars(policy):
         return
     fields = [

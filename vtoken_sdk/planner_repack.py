@@ -302,6 +302,7 @@ def _plan(snapshot: BlockSnapshot, choice: _Choice) -> MovePlan:
         new_lengths,
         left,
         snapshot.epochs,
+        widths=choice.tokens,
         taken_blocks=taken,
         outcomes=choice.outcomes,
     )

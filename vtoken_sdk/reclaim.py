@@ -184,7 +184,7 @@ class PressureRule:
         return self.budget - self.block_size
 
 
-class Trigger(StrEnum):
+class Verdict(StrEnum):
     """What the trigger ``fragmentation`` says, and why it does not fire."""
 
     FIRE = "fire"
@@ -252,12 +252,12 @@ class FragmentationRule:
                 f"{self.low_watermark} and {self.min_candidates}"
             )
 
-    def decide(self, pool: PoolState) -> Trigger:
+    def decide(self, pool: PoolState) -> Verdict:
         """Whether to plan now, from counts alone: nothing is scanned."""
         if pool.waste <= self.threshold:
-            return Trigger.LITTLE_WASTE
+            return Verdict.LITTLE_WASTE
         if pool.free_blocks > self.low_watermark:
-            return Trigger.ENOUGH_FREE
+            return Verdict.ENOUGH_FREE
         if pool.low_blocks < self.min_candidates:
-            return Trigger.FEW_CANDIDATES
-        return Trigger.FIRE if pool.headroom else Trigger.NO_HEADROOM
+            return Verdict.FEW_CANDIDATES
+        return Verdict.FIRE if pool.headroom else Verdict.NO_HEADROOM

@@ -18,12 +18,14 @@ import torch
 
 from vtoken_sdk.cut_check import CutCheck
 from vtoken_sdk.errors import TableError
+from vtoken_sdk.faults import FaultLog
 from vtoken_sdk.metrics import Metrics
 from vtoken_sdk.plan_check import check_plan
 from vtoken_sdk.planner import MovePlan, Snapshot, plan_in_place
 from vtoken_sdk.planner_repack import BlockSnapshot, plan_repack
 from vtoken_sdk.relocate import Relocator, copy_kv, slots_at, slots_of
 from vtoken_sdk.selection import choose_victims
+from vtoken_sdk.signals import CutSignals
 from vtoken_sdk.table import TokenTable
 from vtoken_sdk.tensors import ceil_div, upload
 
@@ -33,7 +35,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from vtoken_sdk.policy import Policy
+    from vtoken_sdk.recorder import Recorder
     from vtoken_sdk.relocate import KVLayout
+    from vtoken_sdk.signals import SignalSource
     from vtoken_sdk.view import Moment
 
 
@@ -46,12 +50,19 @@ class SequenceCut:
         count: Tokens that leave.
         moment: The eviction point.
         leave: Table positions of the blocks that leave, or None for the last ones.
+        label: What messages call the request; its id by default.
     """
 
     req_id: str
     count: int
     moment: Moment
     leave: tuple[int, ...] | None = None
+    label: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What the request is called in messages."""
+        return self.req_id if self.label is None else self.label
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +87,14 @@ class VTokenRuntime:
         policy: Chooses the victims of :meth:`cut`; None where victims always come from outside.
         block_size: Tokens per block (S).
         device: The engine's device.
+        source: Where the signals the policy declares come from; None where it declares none.
+        strict: Raise when the policy is at fault, instead of evicting the oldest tokens.
         check_invariants: Verify the four invariants around every :meth:`cut`, with a hash of the KV
             of every moved token. Slow, and waits for the device.
 
     Attributes:
         table: What is known about every live token.
+        faults: What the policy did wrong.
         metrics: What was done so far by :meth:`cut`.
     """
 
@@ -89,19 +103,26 @@ class VTokenRuntime:
         policy: Policy | None,
         block_size: int,
         device: torch.device | str = "cpu",
+        source: SignalSource | None = None,
+        strict: bool = True,
         check_invariants: bool = False,
     ) -> None:
-        self.policy = policy
+        self.policy, self.source = policy, source
         self.block_size = block_size
         self.device = torch.device(device)
         self.check_invariants = check_invariants
         self.table = TokenTable(block_size, self.device)
         self.metrics = Metrics()
+        name = policy.name if policy else ""
+        self.faults = FaultLog(name, strict, self.metrics.count_fallback)
         self._blocks: dict[str, list[int]] = {}
         self._evicted: dict[str, set[int]] = {}
 
     def forget(self, req_id: str) -> None:
         """Drop all state of a sequence that finished or was preempted."""
+        recorder = self._recorder
+        if recorder and req_id in self.table:
+            recorder.clear(self.table.row(req_id), 0)
         self.table.remove(req_id)
         self._blocks.pop(req_id, None)
         self._evicted.pop(req_id, None)
@@ -127,11 +148,21 @@ class VTokenRuntime:
             InvariantViolation: Under ``check_invariants``, if one does not hold.
         """
         assert self.policy is not None
+        self.faults.collect()
         rows = [self.table.row(cut.req_id) for cut in cuts]
         moments = [cut.moment for cut in cuts]
         counts = tuple(cut.count for cut in cuts)
         self.table.sync(rows, [moment.num_computed_tokens for moment in moments])
-        victims = choose_victims(self.policy, self.table, rows, moments, counts)
+        victims = choose_victims(
+            self.policy,
+            self.table,
+            rows,
+            moments,
+            counts,
+            signals=self._signals(rows, block_tables),
+            faults=self.faults,
+            requests=[cut.name for cut in cuts],
+        )
         ids = self.table.token_id[upload(rows, self.device)[:, None], victims].long()
         snapshot = Snapshot(
             self.table.lengths(rows), counts, victims, self.block_size, self.table.epochs(rows)
@@ -149,10 +180,24 @@ class VTokenRuntime:
         )
         self.table.apply_moves(rows, plan)
         if check:
+            if isinstance(kv, Relocator):
+                kv.wait_before_read()
             check.verify()
+        if self._recorder:
+            for cleared, length in zip(rows, plan.new_lengths, strict=True):
+                self._recorder.clear(cleared, length)
         self.metrics.count_plan(plan)
         live = self.table.token_id[upload(rows, self.device), : max(plan.new_lengths)]
         return CutResult(ids, plan, live)
+
+    @property
+    def _recorder(self) -> Recorder | None:
+        return self.source.recorder if self.source else None
+
+    def _signals(self, rows: Sequence[int], block_tables: Tensor) -> CutSignals | None:
+        if self.source is None:
+            return None
+        return CutSignals(self.source, rows, self.table.lengths(rows), block_tables)
 
     # -- the three calls of the paper ---------------------------------------------------------
 

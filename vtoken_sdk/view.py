@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from vtoken_sdk.errors import PolicyError
+from vtoken_sdk.policy import Signal
 from vtoken_sdk.tensors import upload
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from vtoken_sdk.policy import Policy
+    from vtoken_sdk.signals import CutSignals
     from vtoken_sdk.table import TokenTable
 
 _MASK64 = (1 << 64) - 1
@@ -44,16 +46,24 @@ class LiveTokens:
         table: The table, in step with the sequences.
         rows: Distinct rows of the sequences.
         moments: One per row.
-        policy: Whose ``sinks`` and ``recent`` pin tokens.
+        policy: Whose ``sinks`` and ``recent`` pin tokens, and whose signals can be read.
+        signals: What the engine offers, or None where it offers nothing.
     """
 
     def __init__(
-        self, table: TokenTable, rows: Sequence[int], moments: Sequence[Moment], policy: Policy
+        self,
+        table: TokenTable,
+        rows: Sequence[int],
+        moments: Sequence[Moment],
+        policy: Policy,
+        signals: CutSignals | None = None,
     ) -> None:
         self._table, self._rows, self._moments, self._policy = table, rows, moments, policy
+        self._signals = signals
         self._row, self.ragged = table.gather(rows)
         self.lengths = table.lengths(rows)
         self.num_live = sum(self.lengths)
+        self.device = self._row.device
         self._columns: dict[str, Tensor] = {}
 
     @cached_property
@@ -86,29 +96,40 @@ class LiveTokens:
             self._columns[name] = self._table.column(name)[self._row, self.ragged.offset]
         return self._columns[name]
 
-    @property
+    @cached_property
     def attention(self) -> Tensor:
         """What the live tokens received since the last eviction point, float32."""
-        raise self._undeclared("attention")
+        return self._declared(Signal.ATTENTION, "attention").attention(self._rows)
 
-    @property
+    @cached_property
     def query_count(self) -> Tensor:
         """Queries since the last eviction point that could see the token, int64 ``[num_live]``."""
-        raise self._undeclared("query_count")
+        counts = self._declared(Signal.ATTENTION, "query_count").num_queries(self._rows)
+        return torch.minimum(self._per_token(counts), self.age + 1)  # a token sees itself
 
     def keys(self, layer: int) -> Tensor:
         """Keys as they lie in the cache, ``[num_live, kv_heads, head_size]``."""
-        raise self._undeclared(f"keys({layer})")
+        return self._declared(Signal.KEYS, f"keys({layer})").keys(self._rows, layer)
 
     @property
     def num_layers(self) -> int:
         """Layers whose keys can be asked for."""
-        raise self._undeclared("num_layers")
+        return self._declared(Signal.KEYS, "num_layers").num_layers
 
-    def _undeclared(self, asked: str) -> PolicyError:
-        return PolicyError(
-            f"policy {self._policy.name!r} read seq.{asked} but does not declare the signal"
-        )
+    def _declared(self, signal: Signal, asked: str) -> CutSignals:
+        """The source of a signal.
+
+        Raises:
+            PolicyError: If the policy does not declare it, or the engine does not offer it.
+        """
+        if signal not in self._policy.signals:
+            raise PolicyError(
+                f"policy {self._policy.name!r} read seq.{asked} but does not declare the signal: "
+                f"add Signal.{signal.name} to its signals"
+            )
+        if self._signals is None:
+            raise PolicyError(f"this engine does not offer seq.{asked}")
+        return self._signals
 
     def write_back(self) -> None:
         """Store what the policy wrote into its columns."""

@@ -33,7 +33,17 @@ def test_every_command_can_be_imported_and_explains_itself(vtoken, command: cli.
     assert f"Usage: vtoken {command.name}" in done.stdout
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["policies"], ["model", "path"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["--version"],
+        ["policies"],
+        ["model", "path"],
+        ["new-policy", "my-idea", "--dry-run"],
+        ["validate", "--help"],
+    ],
+)
 def test_a_light_command_loads_nothing_heavy(run, arguments: list[str]) -> None:
     script = (
         "import json, sys\nfrom vtoken_sdk.cli import main\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import pytest
 
@@ -128,7 +129,8 @@ def test_json_is_one_object_on_stdout_and_progress_on_stderr(measured, capsys):
     assert exit_.value.code == 0
     result = json.loads(out)
     assert set(result) == {"command", "versions", "settings", "variants"}
-    assert result["command"].startswith("vtoken ")
+    words = shlex.split(result["command"])
+    assert words == ["vtoken", "run", *PROMPT, "--variants", "native,vtoken", "--json"]
     assert result["variants"] == {"native": FIGURES, "vtoken": FIGURES}
     assert result["settings"]["prompts"] == [{"name": "prompt 1", "tokens": 3}]
     assert "prepare: prepare" in err
@@ -163,7 +165,8 @@ def test_options_reach_the_settings(measured, capsys):
             "--budget", "99", "--prefill-interval", "64", "--raw", "--max-tokens", "7",
             "--variants", "off", "--num-blocks", "11", "--block-size", "64", "--max-model-len",
             "77", "--requests", "2", "--seed", "5", "--dtype", "float32", "--ignore-eos",
-            "--max-num-batched-tokens", "128", "--max-num-seqs", "4",
+            "--max-num-batched-tokens", "128", "--max-num-seqs", "4", "--strict",
+            "--check-invariants",
         ])  # fmt: skip
     assert measured[0]["model"] == "m"
     assert measured[0]["settings"] == {
@@ -172,7 +175,8 @@ def test_options_reach_the_settings(measured, capsys):
         "prefill_interval": 64, "raw": True, "max_tokens": 7, "variants": ["off"],
         "num_blocks": 11, "block_size": 64, "max_model_len": 77, "requests": 2, "seed": 5,
         "dtype": "float32", "ignore_eos": True, "max_num_batched_tokens": 128,
-        "max_num_seqs": 4, "compile": False, "trace": None,
+        "max_num_seqs": 4, "compile": False, "trace": None, "strict": True,
+        "check_invariants": True,
     }  # fmt: skip
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 from tests.conftest import ROOT
+from vtoken_sdk.testing.profiles import PROFILES
+from vtoken_sdk.testing.runner import Settings, validate
 
 README = (ROOT / "README.md").read_text()
 
@@ -29,3 +31,9 @@ def test_commands_of_the_readme_exist(vtoken) -> None:
     assert subcommands
     for name in subcommands:
         assert re.search(rf"^  {name} ", helped, re.MULTILINE), name
+
+
+def test_the_policy_of_the_readme_keeps_its_promises(tmp_path) -> None:
+    (tmp_path / "keep_even.py").write_text(blocks("python")[1])
+    settings = Settings(profile=PROFILES["quick"], exclude=["speed"])
+    assert validate(f"{tmp_path / 'keep_even.py'}:KeepEven", settings).exit_code == 0

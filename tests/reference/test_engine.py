@@ -142,6 +142,13 @@ class TestSharing:
         with pytest.raises(TableError, match="can share 1 blocks, not 2"):
             made.share_prefix("a", "b", 2)
 
+    def test_a_block_that_new_tokens_will_go_to_is_not_shared(self) -> None:
+        made = engine(4)
+        made.evict("a", [1, 2, 3])
+        assert made.snapshot().running["a"].shareable_blocks == 1
+        made.reclaim(["a"])  # moves nothing, but the vector ends at 1 now
+        assert made.snapshot().running["a"].shareable_blocks == 0
+
     def test_tokens_computed_after_an_eviction_are_not_shared(self) -> None:
         made = engine(8)
         made.evict("a", [3])

@@ -22,7 +22,7 @@ from vtoken_sdk.reference import ReferenceEngine
 from vtoken_sdk.testing.machine import EngineMachine
 
 STEPS = 50
-DEFAULT_EXAMPLES, THOROUGH_EXAMPLES = 18, 750
+DEFAULT_EXAMPLES, THOROUGH_EXAMPLES = 25, 1_100
 
 
 @dataclass
@@ -74,8 +74,8 @@ def test_no_order_of_events_breaks_an_invariant(
     seen = ", ".join(f"{name} {n:,}" for name, n in events.most_common() if name != "steps")
     with capsys.disabled():
         sys.stdout.write(f"\n{request.node.name}: {events['steps']:,} steps ({seen})\n")
-    assert events["steps"] >= (34_000 if thorough else 700)
-    for event in ("commit", "start_stale", "resume", "copies", "share_prefix", "repack: accepted"):
+    assert events["steps"] >= (34_000 if thorough else 650)
+    for event in ("commit", "start_stale", "resume", "share_prefix", "repack: accepted"):
         assert events[event], f"{event} never happened"
 
 
@@ -227,18 +227,19 @@ class OverlooksAHole(ReferenceEngine):
         return plan_in_place(fewer)
 
 
+LOST = "token conservation|replay: .* not distinct live ones"
 FAULTS = {
-    LostToken: "token conservation",
-    DoubleSlot: "unique live slot",
-    EarlyRead: "copy before read",
+    LostToken: LOST,
+    DoubleSlot: "unique live slot|replay: .* not distinct live ones",
+    EarlyRead: "(replay: .*)?copy before read",
     StalePlan: "consistent snapshot",
     UnnoticedAppend: "consistent snapshot",
     WrittenPrefix: "content",
     LeakedHeadroom: "blocks",
     ForgetfulReplay: "token conservation",
     MovesSharedBlocks: "content|unique live slot",
-    DroppedMove: "token conservation",
-    OntoALiveSlot: "token conservation|content",
+    DroppedMove: LOST,
+    OntoALiveSlot: f"content|{LOST}",
     TwiceToOneSlot: "planner: (tokens|destination)",
     WrongOrder: "planner: tokens are not copied in the order of the text",
     OverlooksAHole: "planner: .* freed in place",
@@ -254,6 +255,7 @@ def find(tested: type[EngineMachine]) -> None:
             stateful_step_count=STEPS,
             phases=[Phase.generate],
             report_multiple_bugs=False,
+            deadline=None,
             derandomize=True,
             database=None,
             suppress_health_check=list(HealthCheck),

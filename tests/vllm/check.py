@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.eviction_rules import merge_lives
-from tests.oracle import Reference, Verdict, total
 from tests.vllm.lab import Engine, Request, Result
+from vtoken_sdk.testing.oracle import Reference, Verdict, total
 
 
 def check_cuts(engine: Engine, requests: tuple[Request, ...], result: Result) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.oracle import Reference, Verdict, total
-from tests.tiny_model import make_tiny_model
 from tests.vllm import lab
+from vtoken_sdk.testing.oracle import Reference, Verdict, total
+from vtoken_sdk.testing.tiny_model import make_tiny_model
 
 pytest.importorskip("vllm", reason="needs vLLM")
 

@@ -29,8 +29,8 @@ def victim_altered() -> tuple[str, Any]:
     """One token leaves that the policy did not choose, and the trace says so."""
     from vtoken_sdk.runtime import choose_victims
 
-    def broken(policy: Any, table: Any, rows: Any, moments: Any, counts: Any) -> Any:
-        victims = choose_victims(policy, table, rows, moments, counts)
+    def broken(policy: Any, table: Any, rows: Any, moments: Any, counts: Any, **rest: Any) -> Any:
+        victims = choose_victims(policy, table, rows, moments, counts, **rest)
         return _with_one_altered(victims, table.lengths(rows), counts)
 
     return "vtoken_sdk.runtime.choose_victims", broken
@@ -74,6 +74,22 @@ def cuts_not_carried_out() -> tuple[str, Any]:
     return "vtoken_sdk.vllm.runner.CutRunner.apply_cuts", lambda _: None
 
 
+def block_listed_twice() -> tuple[str, Any]:
+    """A block table names one of its blocks twice."""
+    from vtoken_sdk.vllm.canary import CANARY_ID
+    from vtoken_sdk.vllm.kv_manager import DenseManager
+
+    let_go = DenseManager.let_go
+
+    def broken(manager: Any, request_id: str, leaving: list[Any]) -> None:
+        let_go(manager, request_id, leaving)
+        if request_id == CANARY_ID:
+            return  # the engine would not even start
+        manager.req_to_blocks[request_id].append(manager.req_to_blocks[request_id][0])
+
+    return "vtoken_sdk.vllm.kv_manager.DenseManager.let_go", broken
+
+
 def unknown_version() -> tuple[str, Any]:
     """A vLLM nobody has tried."""
     return "vllm.__version__", "0.99.1"
@@ -97,6 +113,7 @@ FAULTS: dict[str, Callable[[], tuple[str, Any]]] = {
         slot_mapping_logical,
         column_entry_not_moved,
         cuts_not_carried_out,
+        block_listed_twice,
         unknown_version,
     )
 }

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tests.eviction_rules import Cut, Rules, load_trace
-from tests.tiny_model import VOCAB_SIZE
+from vtoken_sdk.testing.tiny_model import VOCAB_SIZE
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = 32
@@ -61,6 +61,8 @@ class Engine:
         chunk: Most tokens computed in one step, over all requests.
         blocks: Blocks in the pool; vLLM keeps one of them for itself.
         fault: Name of a seeded fault (``faults.py``).
+        check_invariants: Whether the engine verifies the four invariants at every step.
+        eager: Whether the model is run as it is written; else vLLM compiles it.
         runner: ``v1`` or ``v2``, vLLM's model runner.
         in_process: Whether the engine core runs inside the driver, where it can be measured; else
             it has the processes vLLM gives it by default.
@@ -68,6 +70,7 @@ class Engine:
     """
 
     policy: str = "random"
+    policy_args: dict[str, Any] = field(default_factory=dict)
     budget: int = 64
     prefill_interval: int | None = None
     variant: str = "vtoken"
@@ -76,6 +79,9 @@ class Engine:
     max_model_len: int = 1344
     max_num_seqs: int = 16
     fault: str | None = None
+    strict: bool = False
+    check_invariants: bool = False
+    eager: bool = True
     model: str = "tiny"
     runner: str = "v1"
     in_process: bool = True
@@ -99,6 +105,9 @@ class Engine:
         args = {
             "model": str(models[self.model]),
             "policy": self.policy,
+            "policy_args": self.policy_args,
+            "strict": self.strict,
+            "check_invariants": self.check_invariants,
             "budget": self.budget,
             "prefill_interval": self.prefill_interval,
             "variant": self.variant,
@@ -109,7 +118,7 @@ class Engine:
             "max_model_len": self.max_model_len,
             "max_num_seqs": self.max_num_seqs,
             "max_num_batched_tokens": self.chunk,
-            "enforce_eager": True,
+            "enforce_eager": self.eager,
             "skip_tokenizer_init": True,
         }
         workloads = [

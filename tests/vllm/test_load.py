@@ -7,9 +7,9 @@ import itertools
 import pytest
 
 from tests.eviction_rules import merge_lives
-from tests.oracle import MARGIN
 from tests.vllm.check import assert_exact, check_cuts, judge
 from tests.vllm.lab import Engine, random_requests
+from vtoken_sdk.testing.oracle import MARGIN
 
 LENGTHS = (40, 97, 300, 150, 64, 420, 20, 200, 20, 20, 33, 31)
 MAX_TOKENS = [80, 120, 60, 100, 150, 60, 200, 120, 200, 200, 180, 150]

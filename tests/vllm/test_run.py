@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from tests.conftest import ROOT
-from tests.tiny_model import VOCAB_SIZE, make_tiny_model
 from vtoken_sdk.bench.sizing import blocks_for
+from vtoken_sdk.testing.tiny_model import VOCAB_SIZE, make_tiny_model
 
 BLOCK = 32
 PROMPT, TOKENS = 300, 70

@@ -38,6 +38,7 @@ def run_job(
     log: Path | None,
     on_progress: Callable[[dict[str, Any]], None],
     command: tuple[str, ...] = WORKER,
+    environment: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Run one job in a child process of its own and return its result.
 
@@ -49,6 +50,7 @@ def run_job(
         log: Collects the child's stderr; None lets it through.
         on_progress: Receives the child's progress.
         command: The worker.
+        environment: Variables of the child that override even what the user has set.
 
     Raises:
         UsageError: If the child refused what it was asked.
@@ -60,7 +62,7 @@ def run_job(
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
-            env=_engine_environment(),
+            env=_engine_environment() | dict(environment or {}),
             start_new_session=True,  # a process group of its own, ended as a whole
         )
     patience = 0.0

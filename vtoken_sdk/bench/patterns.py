@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from vtoken_sdk.planner import Snapshot, plan_in_place
+from vtoken_sdk.planner import Outcome, Snapshot, plan_in_place
+from vtoken_sdk.planner_repack import BlockSnapshot, plan_repack
 from vtoken_sdk.tensors import ceil_div
 
 if TYPE_CHECKING:
@@ -166,56 +167,71 @@ class DenseMemory:
 
 
 class PagedMemory:
-    """Blocks with holes, repacked by the paper's rule: low-utilisation blocks, strict net gain."""
+    """Blocks with holes, repacked by the paper's rule once too much is wasted.
+
+    Args:
+        block_size: Tokens per block (S).
+    """
 
     def __init__(self, block_size: int) -> None:
-        self._size, self._total = block_size, 0
+        self._size, self._total, self._end = block_size, 0, 0
         self._slots = torch.full((0, block_size), -1)  # token id by slot
-        self._fill = 0  # used slots of the last block
         self._copies = self._evicted = self._freed = self._headroom = 0
         self._waste: list[float] = []
 
     def append(self, total: int) -> None:
         """Compute tokens up to ``total``; the last block is filled first."""
-        count, flat = total - self._total, self._slots.flatten()
-        used = len(flat) - (self._size - self._fill if self._fill else 0)
-        blocks = ceil_div(used + count, self._size)
-        grown = torch.full((blocks * self._size,), -1)
-        grown[: len(flat)] = flat
-        grown[used : used + count] = torch.arange(self._total, total)
-        self._slots = grown.view(blocks, self._size)
-        self._fill, self._total = (used + count) % self._size, total
+        new = torch.arange(self._total, total)
+        end = self._end + len(new)
+        flat = self._slots.flatten()
+        flat = torch.nn.functional.pad(
+            flat, (0, ceil_div(end, self._size) * self._size - len(flat))
+        )
+        flat[self._end :] = -1
+        flat[self._end : end] = new
+        self._slots, self._end, self._total = flat.view(-1, self._size), end, total
 
     def evict(self, victims: Tensor) -> None:
         """Mark ids dead, give empty blocks back, repack where that pays."""
         self._slots[torch.isin(self._slots, victims)] = -1
         self._evicted += len(victims)
-        self._give_back(self._slots >= 0)
-        live = (self._slots >= 0).sum(1)
-        if 1 - int(live.sum()) / self._slots.numel() > THRESHOLD:
-            self._repack(live)
-        self._waste.append(1 - int((self._slots >= 0).sum()) / self._slots.numel())
+        self._give_back()
+        if self._wasted() > THRESHOLD:
+            self._repack()
+        self._waste.append(self._wasted())
 
-    def _give_back(self, live: Tensor) -> None:
-        stays = live.any(1)
+    def _wasted(self) -> float:
+        return 1 - int((self._slots >= 0).sum()) / self._slots.numel()
+
+    def _give_back(self) -> None:
+        stays = (self._slots >= 0).any(1)
         stays[-1] = True  # the block that is being written
-        self._freed += int((~stays).sum())
+        gone = int((~stays).sum())
+        self._freed += gone
+        self._end -= gone * self._size
         self._slots = self._slots[stays]
 
-    def _repack(self, live: Tensor) -> None:
-        low = live <= LOW * self._size
-        low[-1] = False
-        tokens = self._slots[low]
-        tokens = tokens[tokens >= 0].sort().values
-        taken = ceil_div(len(tokens), self._size)
-        if taken >= int(low.sum()):
+    def _repack(self) -> None:
+        live = (self._slots >= 0).sum(1)
+        snapshot = BlockSnapshot(
+            (self._end,),
+            self._slots.flatten()[None],
+            (int(live.sum()),),
+            live[None],
+            torch.zeros((1, len(live)), dtype=torch.bool),
+            len(live),  # as many free blocks as it could want
+            self._size,
+        )
+        plan = plan_repack(snapshot, max_utilisation=LOW)
+        if plan.outcomes[0] is not Outcome.ACCEPTED or plan.kept_blocks is None:
             return
-        fresh = torch.full((taken * self._size,), -1)
-        fresh[: len(tokens)] = tokens
-        kept = self._slots[~low]
-        self._slots = torch.cat([kept[:-1], fresh.view(taken, self._size), kept[-1:]])
-        self._copies += len(tokens)
-        self._freed += int(low.sum()) - taken
+        (taken,) = plan.taken_blocks
+        flat = torch.nn.functional.pad(self._slots.flatten(), (0, taken * self._size), value=-1)
+        flat[plan.destinations[0]] = flat[plan.sources[0]]
+        self._slots = flat.view(-1, self._size)[plan.kept_blocks[0]]
+        (self._end,) = plan.new_lengths
+        self._copies += int(plan.num_moves())
+        self._freed += plan.freed_blocks[0] - taken
         self._headroom = max(self._headroom, taken)
 
     def cost(self) -> Cost:

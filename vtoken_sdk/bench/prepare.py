@@ -102,6 +102,8 @@ def _engine(settings: RunSettings, sizes: Sizes, model: str, variant: str) -> di
         prefill_interval=settings.prefill_interval,
         variant=variant,
         seed=settings.seed,
+        strict=settings.strict,
+        check_invariants=settings.check_invariants,
         trace=trace_part(settings.trace) if settings.trace and variant in EVICTING else None,
         **options,
     )

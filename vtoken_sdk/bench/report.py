@@ -42,8 +42,9 @@ def setting_line(settings: dict[str, Any]) -> str:
     preset = "" if settings["preset"] == DEFAULT_PRESET else f" ({settings['preset']})"
     interval = settings["prefill_interval"]
     while_reading = f" (every {interval} tokens of the prompt too)" if interval else ""
+    plural = "" if settings["requests"] == 1 else "s"
     return (
-        f"{settings['requests']} requests at once, {settings['num_blocks']} blocks of "
+        f"{settings['requests']} request{plural} at once, {settings['num_blocks']} blocks of "
         f"{settings['block_size']} tokens, policy {settings['policy']}{preset}{arguments}, "
         f"budget {settings['budget']}{while_reading}"
     )
@@ -76,6 +77,19 @@ def sentence(result: dict[str, Any]) -> str:
         f"vToken held at most {_blocks(vtoken)} per request where Native held {native}{others}: "
         f"{came_back} came back."
     )
+
+
+def fault_warnings(result: dict[str, Any]) -> list[str]:
+    """One line per variant in which the policy had to be overruled."""
+    policy = result["settings"]["policy"]
+    return [
+        f"policy {policy!r} was at fault in variant {name} ("
+        + ", ".join(f"{kind}: {count}" for kind, count in sorted(figures["policy_faults"].items()))
+        + "); the oldest evictable tokens left instead. --strict stops at the first fault and "
+        "says what it was"
+        for name, figures in result["variants"].items()
+        if figures.get("policy_faults")
+    ]
 
 
 def _blocks(count: int) -> str:

@@ -45,6 +45,8 @@ class RunSettings:
         dtype: vLLM's ``dtype``.
         compile: Let vLLM compile the model instead of running it eagerly.
         seed: Seed of policies that draw random numbers.
+        strict: Stop when the policy is at fault.
+        check_invariants: Verify the four invariants after every step; slow.
         trace: File that receives one JSON line per cut, of all variants that evict.
     """
 
@@ -67,6 +69,8 @@ class RunSettings:
     dtype: str = "auto"
     compile: bool = False
     seed: int = 0
+    strict: bool = False
+    check_invariants: bool = False
     trace: str | None = None
 
     def __post_init__(self) -> None:

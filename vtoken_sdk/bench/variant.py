@@ -72,7 +72,7 @@ def generate(
     llm: LLM, prompts: Sequence[list[int]], params: SamplingParams, report: Emit
 ) -> dict[str, Any]:
     """Submit everything, step until it is done, and return the figures."""
-    from vtoken_sdk.vllm.observe import watch_steps
+    from vtoken_sdk.vllm.observe import policy_faults, watch_steps
 
     meter = Meter(block_size=llm.llm_engine.vllm_config.cache_config.block_size)
     ticker = Ticker(len(prompts), report)
@@ -95,7 +95,12 @@ def generate(
             ticker.finished += 1
     seconds = time.perf_counter() - start
     latencies = [finished[key] - submitted[key] for key in submitted]
-    return {**meter.figures(), **_timing(seconds, latencies, outputs), **_texts(outputs)}
+    return {
+        **meter.figures(),
+        **_timing(seconds, latencies, outputs),
+        "policy_faults": policy_faults(llm),
+        **_texts(outputs),
+    }
 
 
 class Ticker:

@@ -76,7 +76,17 @@ def _measure(*, report: Report, **job: Any) -> dict[str, Any]:
     return measure(report=report, **job)
 
 
-JOBS: dict[str, Callable[..., dict[str, Any]]] = {"prepare": _prepare, "measure": _measure}
+def _overhead(*, report: Report, **job: Any) -> dict[str, Any]:
+    from vtoken_sdk.bench.overhead_job import measure
+
+    return measure(report=report, **job)
+
+
+JOBS: dict[str, Callable[..., dict[str, Any]]] = {
+    "prepare": _prepare,
+    "measure": _measure,
+    "overhead": _overhead,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,8 @@ COMMANDS = (
     Command("run", "Run prompts on real vLLM and compare what the KV cache cost."),
     Command("bench", "Measure the parts of the runtime on their own."),
     Command("policies", "List the installed eviction policies, or describe one."),
+    Command("new-policy", "Write a policy package, ready to edit and publish."),
+    Command("validate", "Check that a policy keeps its promises."),
     Command("model", "Prepare the small model that is used where none is named."),
 )
 
@@ -55,8 +58,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     console.log_to_stderr()
+    clean = console.results_only() if "--json" in arguments else nullcontext()
     try:
-        build_app(arguments)(arguments, prog_name="vtoken")
+        with clean:
+            build_app(arguments)(arguments, prog_name="vtoken", obj=arguments)
     except Exception as error:
         code = console.report(error)
         if code is None:

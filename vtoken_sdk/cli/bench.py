@@ -1,4 +1,4 @@
-"""``vtoken bench``: how fast the parts of the runtime are, without vLLM."""
+"""``vtoken bench``: how fast the parts of the runtime are."""
 
 from __future__ import annotations
 
@@ -38,6 +38,28 @@ def planner(
     weights = ", ".join(f"{k} {v:.1f}" for k, v in result["table"].items())
     typer.echo(f"\nToken table, bytes per live token: {weights}\n")
     console.print_table(bench.PATTERNS_HEADER, bench.patterns_rows(result))
+
+
+@app.command()
+def overhead(
+    batches: Annotated[
+        str, typer.Option(help="Sequences decoded together, several numbers.")
+    ] = "1,16,64,256",
+    tokens: Annotated[int, typer.Option(min=64, help="Live tokens of each.")] = 1000,
+    steps: Annotated[int, typer.Option(min=1, help="Steps measured per case.")] = 64,
+    as_json: Json = False,
+) -> None:
+    """Time our code in the steps of a vLLM engine."""
+    from vtoken_sdk.bench import overhead as bench
+    from vtoken_sdk.bench.progress import Progress
+
+    settings = bench.OverheadBench(bench.parse_batches(batches), tokens, steps)
+    with Progress().step("overhead") as update:
+        result = bench.run(settings, update)
+    if as_json:
+        console.print_json(result)
+    else:
+        console.print_table(bench.HEADER, bench.table_rows(result))
 
 
 @app.command()

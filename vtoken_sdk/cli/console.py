@@ -9,9 +9,15 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from typing import Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TextIO
 
 from vtoken_sdk.errors import UsageError, VTokenError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_results: TextIO | None = None
 
 FAILURE = 1
 USAGE = 2
@@ -37,9 +43,20 @@ def log_to_stderr() -> None:
     logger.propagate = False
 
 
+@contextmanager
+def results_only() -> Iterator[None]:
+    """Keep standard output for :func:`print_json`: what anybody else prints goes to stderr."""
+    global _results
+    _results, sys.stdout = sys.stdout, sys.stderr
+    try:
+        yield
+    finally:
+        sys.stdout, _results = _results, None
+
+
 def print_json(value: Any) -> None:
     """Write one JSON document to standard output."""
-    sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
+    (_results or sys.stdout).write(json.dumps(value, indent=2, default=str) + "\n")
 
 
 def print_table(header: list[str], rows: list[list[str]], *, numbers: bool = False) -> None:
@@ -76,6 +93,9 @@ def report(error: Exception) -> int | None:
     pydantic = sys.modules.get("pydantic")
     if pydantic is not None and isinstance(error, pydantic.ValidationError):
         _print_error("; ".join(_problem(item) for item in error.errors()))
+        return USAGE
+    if isinstance(error, OSError) and error.filename:
+        _print_error(f"{error.strerror}: {error.filename}")
         return USAGE
     return None
 

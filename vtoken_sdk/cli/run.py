@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path  # noqa: TC003 -- typer reads the annotations
 from typing import Annotated, Any
 
@@ -17,6 +16,7 @@ INTERRUPTED, TERMINATED = 130, 143
 
 
 def run(
+    ctx: typer.Context,
     model: Annotated[
         str | None,
         typer.Option(help="Local folder or Hugging Face name; without it, a small SmolLM2."),
@@ -73,6 +73,13 @@ def run(
         bool, typer.Option("--compile", help="Let vLLM compile the model (slower start).")
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed of policies that draw random numbers.")] = 0,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Stop when the policy is at fault.")
+    ] = False,
+    check_invariants: Annotated[
+        bool,
+        typer.Option("--check-invariants", help="Verify the four invariants at every step; slow."),
+    ] = False,
     trace: Annotated[
         str | None,
         typer.Option(help="File for one JSON line per eviction, of all variants together."),
@@ -94,10 +101,11 @@ def run(
         max_tokens=max_tokens, requests=requests, raw=raw, ignore_eos=ignore_eos,
         num_blocks=num_blocks, block_size=block_size, max_model_len=max_model_len,
         max_num_batched_tokens=max_num_batched_tokens, max_num_seqs=max_num_seqs,
-        dtype=dtype, compile=compiled, seed=seed, trace=trace,
+        dtype=dtype, compile=compiled, seed=seed, trace=trace, strict=strict,
+        check_invariants=check_invariants,
     )  # fmt: skip
     result = _execute(settings, prompt or [], prompt_file or [], verbose=verbose)
-    _show(result, as_json=as_json)
+    _show(result, ctx.obj, as_json=as_json)
 
 
 def _execute(
@@ -118,13 +126,15 @@ def _execute(
         raise typer.Exit(code) from None
 
 
-def _show(result: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        command = shlex.join(["vtoken", *sys.argv[1:]])
-        console.print_json({"command": command, **result})
-        return
+def _show(result: dict[str, Any], arguments: list[str], *, as_json: bool) -> None:
     from vtoken_sdk.bench import report
 
+    for warning in report.fault_warnings(result):
+        typer.echo(f"Warning: {warning}", err=True)
+    if as_json:
+        command = shlex.join(["vtoken", *arguments])
+        console.print_json({"command": command, **result})
+        return
     for title, by_variant in report.texts(result):
         typer.secho(title, bold=True)
         for names, text in by_variant.items():

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from vtoken_sdk.policy import Policy
+    from vtoken_sdk.signals import CutSignals
 
 
 class ReferenceEngine(PagedMemory):
@@ -258,13 +259,18 @@ class ReferenceEngine(PagedMemory):
             return
         rows = self._synced(counts)
         moments = [self._moment(self.running[r]) for r in counts]
-        victims = choose_victims(self.policy, self.table, rows, moments, list(counts.values()))
+        wanted, signals = list(counts.values()), self.signals(list(counts))
+        victims = choose_victims(self.policy, self.table, rows, moments, wanted, signals=signals)
         chosen = {}
         for row, (req_id, count) in enumerate(counts.items()):
             index = victims[row, :count].clamp(0, self.table.num_live(req_id) - 1)
             chosen[req_id] = self.table.token_ids(req_id)[index].tolist()
             self._check_choice(req_id, chosen[req_id])
         self._evict(chosen, by_policy=True)
+
+    def signals(self, req_ids: Seq[str]) -> CutSignals | None:  # noqa: ARG002
+        """What a policy can read of attention and keys at a cut; this engine offers nothing."""
+        return None
 
     def evictable(self, req_id: str) -> set[int]:
         """Live tokens of a request that no policy pins."""

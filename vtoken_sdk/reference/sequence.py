@@ -87,7 +87,8 @@ class Sequence:
                 f"{by_block.shape[1]}"
             )
         changed = (i for i, (a, b) in enumerate(zip(self.blocks, blocks, strict=False)) if a != b)
-        self.intact = min(self.intact, next(changed, len(blocks)))
+        # What lies behind the new end is written to next, even where it still holds old KV.
+        self.intact = min(self.intact, next(changed, len(blocks)), end // by_block.shape[1])
         self.blocks, self.ids = blocks, by_block.flatten()[:end]
 
     def overwritten(self, position: int) -> None:

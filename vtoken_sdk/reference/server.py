@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vtoken_sdk.reclaim import RunningSequence, Trigger
+from vtoken_sdk.reclaim import RunningSequence, Verdict
 from vtoken_sdk.reference.memory import Relocation
 from vtoken_sdk.reference.pool import OutOfBlocksError
 from vtoken_sdk.tensors import ceil_div
@@ -97,7 +97,7 @@ class Server:
             if req_id in self.engine.running:
                 self._advance(self._jobs[req_id])
         rule = self.triggers.fragmentation
-        if rule and rule.decide(self.engine.pool_state(rule.max_utilisation)) is Trigger.FIRE:
+        if rule and rule.decide(self.engine.pool_state(rule.max_utilisation)) is Verdict.FIRE:
             self.engine.reclaim(list(self.engine.running), Relocation.REPACK, rule.max_utilisation)
 
     # -- who runs -----------------------------------------------------------------------------

@@ -7,6 +7,7 @@ they may sit there. Whatever differs is raised as a violated invariant, by name.
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ from vtoken_sdk.reference import Relocation, dense_logits
 from vtoken_sdk.tensors import ceil_div
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch import Tensor
 
     from vtoken_sdk.reference import EngineSnapshot, ReferenceEngine
@@ -107,6 +110,7 @@ class World:
         text.lives += 1
         text.changes += 1
         text.identity = [(req_id, text.lives, t) for t in range(len(text.tokens))]
+        self._check_tokens(req_id, text, self.engine.snapshot().running[req_id].token_ids)
         before, text.kv = text.kv, self._read(req_id, text, text.kv)
         live = sorted(text.live)
         if not torch.allclose(before[live], text.kv[live], atol=TOLERANCE, rtol=0):
@@ -138,6 +142,35 @@ class World:
     def raw(self) -> Tensor:
         """The engine's cache by slot, ``[slots, elements]``."""
         return self.engine.kv.flatten(1, 2).transpose(0, 1).flatten(1)
+
+    # -- what must be refused -----------------------------------------------------------------
+
+    @contextmanager
+    def refuses(self, name: str, error: type[Exception]) -> Iterator[None]:
+        """A call within must raise ``error`` and change nothing.
+
+        Raises:
+            InvariantViolation: If it does not.
+        """
+        before = self.engine.snapshot()
+        broken = "consistent snapshot" if "stale" in name else "bad input"
+        try:
+            yield
+        except error:
+            self.check_unchanged(before)
+            return
+        except Exception as failed:
+            raise InvariantViolation(f"{broken}: {name} was not refused in time") from failed
+        raise InvariantViolation(f"{broken}: {name} was not refused")
+
+    def check_unchanged(self, before: EngineSnapshot) -> None:
+        """Nothing happened since a snapshot.
+
+        Raises:
+            InvariantViolation: If something did.
+        """
+        if self.engine.snapshot() != before:
+            raise InvariantViolation("bad input: a call was refused but changed something")
 
     # -- what must hold -----------------------------------------------------------------------
 

@@ -13,9 +13,12 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from vtoken_sdk.errors import UnsupportedError
+from vtoken_sdk.policy import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from vtoken_sdk.policy import Policy
 
 SERVED_VERSIONS = ("0.32", "0.33")
 
@@ -204,6 +207,20 @@ def check_features(vllm_config: Any) -> None:
     for refusal in REFUSALS:
         if refusal.applies(vllm_config):
             raise UnsupportedError(f"{refusal.feature}: not served by vToken; {refusal.reason}")
+
+
+def check_graphs(vllm_config: Any, policy: Policy) -> None:
+    """A full CUDA graph replays kernels without the code that watches the attention layers.
+
+    Raises:
+        UnsupportedError: If the policy needs attention and the engine would use full graphs.
+    """
+    mode = vllm_config.compilation_config.cudagraph_mode
+    if Signal.ATTENTION in policy.signals and mode is not None and mode.has_full_cudagraphs():
+        raise UnsupportedError(
+            f"policy {policy.name!r} watches attention, which full CUDA graphs hide "
+            f"(cudagraph_mode is {mode}): set compilation_config.cudagraph_mode to PIECEWISE"
+        )
 
 
 def check_kv_groups(kv_cache_config: Any) -> None:

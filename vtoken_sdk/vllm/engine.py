@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from vtoken_sdk.config import Variant, VTokenConfig, When, check_budget, make_config
 from vtoken_sdk.errors import ConfigError
 from vtoken_sdk.parameters import DEFAULT_PRESET, preset_args
+from vtoken_sdk.policy import Signal
 from vtoken_sdk.registry import load_policy, make_policy
-from vtoken_sdk.vllm.compat import check_features, check_vllm
+from vtoken_sdk.vllm.compat import check_features, check_graphs, check_vllm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +32,8 @@ def engine_args(
     trigger: str | When = When.BUDGET,
     variant: str | Variant = Variant.VTOKEN,
     seed: int = 0,
+    strict: bool = False,
+    check_invariants: bool = False,
     trace: str | Path | None = None,
     **vllm_args: Any,
 ) -> dict[str, Any]:
@@ -49,6 +52,9 @@ def engine_args(
             running request would have to be preempted.
         variant: ``vtoken``, ``naive``, ``off``, or ``native`` for stock vLLM on the same terms.
         seed: Seed of policies that draw random numbers.
+        strict: Stop the engine when the policy is at fault, instead of evicting the oldest tokens.
+        check_invariants: Verify the four invariants after every step, with a hash of the KV of
+            every moved token. Slow; the engine stops when one does not hold.
         trace: File that gets one JSON line per cut.
         **vllm_args: Anything else vLLM takes.
 
@@ -67,15 +73,20 @@ def engine_args(
         trigger=trigger,
         variant=variant,
         seed=seed,
+        strict=strict,
+        check_invariants=check_invariants,
         trace=None if trace is None else str(trace),
     )
+    chosen = make_policy(config.policy, config.policy_args)
     arguments = _arguments(model, config, vllm_args)
+    if config.evicts and Signal.ATTENTION in chosen.signals:
+        arguments["compilation_config"] = _piecewise(arguments.get("compilation_config"))
     vllm_config = _vllm_config(arguments)
     check_features(vllm_config)
+    if config.evicts:
+        check_graphs(vllm_config, chosen)
     _check_pool(vllm_config)
-    check_budget(
-        config, make_policy(config.policy, config.policy_args), vllm_config.cache_config.block_size
-    )
+    check_budget(config, chosen, vllm_config.cache_config.block_size)
     return arguments
 
 
@@ -83,7 +94,6 @@ def _settings(**settings: Any) -> VTokenConfig:
     config = make_config(**settings)
     if config.trace and not Path(config.trace).absolute().parent.is_dir():
         raise ConfigError(f"the folder of the trace file {config.trace} does not exist; create it")
-    make_policy(config.policy, config.policy_args)
     return config
 
 
@@ -106,6 +116,13 @@ def _arguments(model: str, config: VTokenConfig, vllm_args: dict[str, Any]) -> d
         "worker_cls": f"vtoken_sdk.vllm.worker.{worker}",
         "additional_config": extra,
     }
+
+
+def _piecewise(compilation_config: Any) -> Any:
+    """Keep the attention layers out of CUDA graphs, unless the user chose a mode: checked later."""
+    if compilation_config is None or isinstance(compilation_config, dict):
+        return {"cudagraph_mode": "PIECEWISE", **(compilation_config or {})}
+    return compilation_config
 
 
 def _check_cpu_block_size(block_size: int) -> None:

@@ -108,7 +108,7 @@ def probe_cpu_offsets(cache: Tensor, isa: str) -> Tensor:
 
 def _from_offsets(stacked: list[Tensor], caches: list[Tensor], offsets: Tensor) -> KVLayout:
     """Strided views where the probed offsets are regular, else an index of every element."""
-    parts = [_regular(cache, offsets[:, half]) for cache in stacked for half in (0, 1)]
+    parts = [regular_view(cache, offsets[:, half]) for cache in stacked for half in (0, 1)]
     if all(part is not None for part in parts):
         return StridedKV(tuple(part for part in parts if part is not None))
     size = offsets.shape[0]
@@ -117,7 +117,7 @@ def _from_offsets(stacked: list[Tensor], caches: list[Tensor], offsets: Tensor) 
     )
 
 
-def _regular(cache: Tensor, offsets: Tensor) -> Tensor | None:
+def regular_view(cache: Tensor, offsets: Tensor) -> Tensor | None:
     """The view ``[layers, blocks, S, heads, dim]`` over keys or values, if strides describe it."""
     origin = int(offsets[0, 0, 0])
     strides, rebuilt = [], torch.full_like(offsets, origin)

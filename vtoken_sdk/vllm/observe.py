@@ -34,6 +34,13 @@ def scheduler_of(llm: LLM) -> Any:
     return llm.llm_engine.engine_core.engine_core.scheduler
 
 
+def policy_faults(llm: LLM) -> dict[str, int]:
+    """Sequences a faulty policy was overruled for, by kind of fault; empty on stock vLLM."""
+    executor = llm.llm_engine.engine_core.engine_core.model_executor
+    runtime = getattr(executor.driver_worker.worker.model_runner, "runtime", None)
+    return dict(runtime.faults.collect()) if runtime else {}
+
+
 def watch_steps(llm: LLM, on_step: Callable[[StepSample], None]) -> None:
     """Call ``on_step`` with a sample of every step from now on.
 

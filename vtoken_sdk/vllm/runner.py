@@ -9,12 +9,14 @@ import torch
 from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, AsyncModelRunnerOutput, ModelRunnerOutput
 
 from vtoken_sdk.config import Variant, VTokenConfig
+from vtoken_sdk.recorder import Step
 from vtoken_sdk.registry import make_policy
 from vtoken_sdk.runtime import CutResult, SequenceCut, VTokenRuntime
 from vtoken_sdk.tensors import ceil_div, upload
 from vtoken_sdk.view import Moment
-from vtoken_sdk.vllm.directive import Cut, HeldBlocks, StepDirective, StepReport
+from vtoken_sdk.vllm.directive import Cut, HeldBlocks, StepDirective, StepReport, external_id
 from vtoken_sdk.vllm.layout import find_layout
+from vtoken_sdk.vllm.signals import SignalTaps
 from vtoken_sdk.vllm.trace import EvictionTrace
 
 if TYPE_CHECKING:
@@ -45,7 +47,15 @@ class CutRunner(_Base):
         self.directive = StepDirective()
         self.layout: KVLayout = find_layout(self)
         policy = make_policy(config.policy, config.policy_args) if config.evicts else None
-        self.runtime = VTokenRuntime(policy, block_size, self.device)
+        self.taps = SignalTaps(self, policy)
+        self.runtime = VTokenRuntime(
+            policy,
+            block_size,
+            self.device,
+            self.taps.source,
+            strict=config.strict,
+            check_invariants=config.check_invariants,
+        )
         self.trace = EvictionTrace(config.trace) if config.trace and is_driver else None
         self._report: StepReport | None = None
 
@@ -55,6 +65,7 @@ class CutRunner(_Base):
         """Carry out the cuts of the current step in stream order: nothing waits for anything."""
         cuts = self.directive.cuts
         self._report = None
+        self.runtime.faults.collect()
         if not cuts:
             return
         result = self.runtime.cut(
@@ -88,6 +99,21 @@ class CutRunner(_Base):
         """Tokens evicted so far per scheduled request, or None where there are none at all."""
         removed = self.directive.removed
         return [removed.get(req_id, 0) for req_id in req_ids] if removed else None
+
+    def announce(
+        self, req_ids: Sequence[str], queries: Sequence[int], lengths: Sequence[int], tables: Tensor
+    ) -> None:
+        """Tell the taps which sequences the model is about to compute, in batch order.
+
+        Args:
+            req_ids: The requests.
+            queries: Tokens computed in this step.
+            lengths: Dense lengths, those tokens included.
+            tables: Block ids, ``[>= requests, blocks]``.
+        """
+        if self.taps.active:
+            rows = [self.runtime.table.row(req_id) for req_id in req_ids]
+            self.taps.begin(Step(rows, list(queries), list(lengths), tables))
 
     # -- outputs ------------------------------------------------------------------------------
 
@@ -136,4 +162,5 @@ def held_blocks(cuts: Sequence[Cut], result: CutResult, size: int) -> tuple[Held
 
 
 def _sequence(cut: Cut) -> SequenceCut:
-    return SequenceCut(cut.req_id, cut.count, Moment(cut.length, cut.key, cut.number), cut.leave)
+    moment = Moment(cut.length, cut.key, cut.number)
+    return SequenceCut(cut.req_id, cut.count, moment, cut.leave, external_id(cut.req_id))

@@ -36,6 +36,13 @@ class V1Runner(CutRunner):
             gone = np.array(removed, dtype=np.int32)
             self.shorten_lengths(gone)
             self.shift_slot_mapping(gone, num_scheduled_tokens)
+        count = len(num_scheduled_tokens)
+        self.announce(
+            self.input_batch.req_ids,
+            num_scheduled_tokens.tolist(),
+            self.optimistic_seq_lens_cpu[:count].tolist(),
+            self.input_batch.block_table[0].get_device_tensor(count),
+        )
         return result
 
     def shorten_lengths(self, removed: np.ndarray) -> None:

@@ -31,6 +31,17 @@ class V2Runner(CutRunner):
 
     def prepare_attn(self, input_batch: Any) -> Any:
         """Attention sees dense lengths and slots; positions for RoPE stay as they are."""
+        result = self._prepare_dense(input_batch)
+        count = len(input_batch.req_ids)
+        self.announce(
+            input_batch.req_ids,
+            np.diff(input_batch.query_start_loc_np[: count + 1]).tolist(),
+            input_batch.seq_lens_cpu_upper_bound[:count].tolist(),
+            result[0][0],
+        )
+        return result
+
+    def _prepare_dense(self, input_batch: Any) -> Any:
         removed = self.removed_of(input_batch.req_ids)
         if removed is None:
             return super().prepare_attn(input_batch)

@@ -25,6 +25,7 @@ from vtoken_sdk.vllm.canary import check_manager
 from vtoken_sdk.vllm.compat import check_kv_groups, check_worker_class
 from vtoken_sdk.vllm.directive import Cut, HeldBlocks, StepDirective, StepReport
 from vtoken_sdk.vllm.kv_manager import DenseManager, NaiveManager, adopt
+from vtoken_sdk.vllm.online_checks import check_blocks
 
 if TYPE_CHECKING:
     from vllm.v1.core.sched.output import SchedulerOutput
@@ -79,6 +80,8 @@ class VTokenMixin(_Base):
         self._cuts = self._plan_cuts() if self.rule else []
         output = super().schedule(*args, **kwargs)
         output.vtoken = self._directive(self._cuts, output)
+        if self.vtoken.check_invariants:
+            check_blocks(self.dense, {r.request_id: self._live(r) for r in self.running})
         return output
 
     def _reserve_prefill_lookahead(
@@ -142,6 +145,7 @@ class VTokenMixin(_Base):
         return RunningSequence(request.request_id, self._live(request), cuttable=read)
 
     def _live(self, request: Request) -> int:
+        """Tokens of a request that are computed and not evicted."""
         computed: int = request.num_computed_tokens
         return computed - self.dense.removed.get(request.request_id, 0)
 
@@ -217,12 +221,18 @@ class VTokenMixin(_Base):
         return fresh, max(missing, 0)
 
     def _leaving_blocks(self, live: int, count: int) -> tuple[int, ...] | None:
-        """The policy's hint, where it gives a proper one; a bad hint costs speed, nothing else."""
+        """The policy's hint, where it gives a proper one; a bad one costs speed, nothing else.
+
+        Raises:
+            PolicyError: If the hint is improper and the settings are strict.
+        """
         size = self.dense.block_size
         leaving = self.dense.num_leaving(live, count)
         try:
             return proper_hint(self.eviction_policy, ceil_div(live, size), leaving, size)
         except PolicyError as error:
+            if self.vtoken.strict:
+                raise
             logger.warning_once(str(error))
             return None
 

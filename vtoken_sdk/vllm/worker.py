@@ -47,11 +47,20 @@ class WorkerMixin(_Base):
         runner.start_vtoken(config, group.kv_cache_spec.block_size, self.rank == 0)
         check_layout(runner.layout, runner.kv_caches)
 
+    def compile_or_warm_up_model(self) -> Any:
+        """Once graphs are captured, see that the attention layers can be watched."""
+        result = super().compile_or_warm_up_model()
+        runner: Any = self.model_runner
+        runner.taps.try_out(lambda: runner._dummy_run(1))
+        return result
+
     def execute_model(self, scheduler_output: Any) -> Any:
         """Hand the scheduler's directive to the runner; warm-up steps have none."""
         runner: Any = self.model_runner
         runner.directive = getattr(scheduler_output, "vtoken", None) or StepDirective()
-        return runner.with_report(super().execute_model(scheduler_output))
+        output = super().execute_model(scheduler_output)
+        runner.taps.end()
+        return runner.with_report(output)
 
     def sample_tokens(self, grammar_output: Any) -> Any:
         """Send the report along with the sampled tokens."""

@@ -7,16 +7,17 @@ paged cache, no block, no move: only the victims are taken from the engine's tra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.eviction_rules import Cut
-
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from torch import Tensor
+
+    from vtoken_sdk.testing.trace import Cut
 
 MARGIN = 1e-4
 """Two float32 engines may order logits that are closer than this differently."""
@@ -127,13 +128,14 @@ class Reference:
         assert visible.diagonal().all(), "a cut evicted tokens that were not computed yet"
         bias = torch.zeros(n, n).masked_fill(~visible, float("-inf"))[None, None]
         with torch.inference_mode():
-            return self.model(
+            logits: Tensor = self.model(
                 torch.tensor([tokens]),
                 attention_mask=bias,
                 position_ids=torch.arange(n)[None],
                 use_cache=False,
                 logits_to_keep=len(output),
             ).logits[0]
+        return logits
 
     def judge(
         self,

@@ -9,7 +9,10 @@ differ by 1e-5; at 0.25 it changes fewer (attention is too sharp) and they diffe
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 VOCAB_SIZE = 4096
 

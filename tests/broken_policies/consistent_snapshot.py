@@ -1,0 +1,19 @@
+"""Makes the engine believe that nothing has changed."""
+
+from dataclasses import dataclass
+
+from tests.broken_policies._reach import engine_of
+from vtoken_sdk import ScoringPolicy
+
+
+@dataclass
+class Wrong(ScoringPolicy):
+    """Keep the newest tokens."""
+
+    name = "wrong"
+
+    def score(self, seq):
+        engine = engine_of(seq)
+        if engine is not None:
+            engine.running[engine.asked[0]].version = 0
+        return seq.token_ids.float()

@@ -1,0 +1,19 @@
+"""Shortens a block table, so that two tokens have one slot."""
+
+from dataclasses import dataclass
+
+from tests.broken_policies._reach import engine_of
+from vtoken_sdk import ScoringPolicy
+
+
+@dataclass
+class Wrong(ScoringPolicy):
+    """Keep the newest tokens."""
+
+    name = "wrong"
+
+    def score(self, seq):
+        engine = engine_of(seq)
+        if engine is not None:
+            engine.running[engine.asked[0]].blocks.reverse()
+        return seq.token_ids.float()
