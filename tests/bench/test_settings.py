@@ -55,6 +55,23 @@ def test_wrong_variants_are_refused(names, message):
         RunSettings(variants=names)
 
 
+def test_an_unknown_trigger_is_refused():
+    with pytest.raises(ConfigError, match=r"unknown trigger 'presure'.*budget, pressure"):
+        RunSettings(trigger="presure")
+
+
+def test_under_pressure_there_are_no_eviction_points():
+    with pytest.raises(ConfigError, match=r"--prefill-interval .* leave one out"):
+        RunSettings(trigger="pressure", prefill_interval=64)
+
+
+def test_triggers_are_those_of_the_engine():
+    from vtoken_sdk.bench.settings import TRIGGERS
+    from vtoken_sdk.config import When
+
+    assert set(TRIGGERS) == {when.value for when in When}
+
+
 def test_a_trace_needs_a_variant_that_evicts(tmp_path):
     with pytest.raises(ConfigError, match="add naive or vtoken"):
         RunSettings(variants=("native", "off"), trace=str(tmp_path / "cuts.jsonl"))

@@ -30,6 +30,7 @@ REFUSED = {
     "an unknown variant": ((*PROMPT, "--variants", "native,fast"), "native, off, naive, vtoken"),
     "a word for a number": ((*PROMPT, "--budget", "many"), "--budget"),
     "a model that is not there": ((*PROMPT, "--model", "./missing"), "./missing does not exist"),
+    "an unknown trigger": ((*PROMPT, "--trigger", "never"), "--trigger; choose from budget"),
     "a trace of nothing": (
         (*PROMPT, "--variants", "native", "--trace", "t.jsonl"),
         "add naive or vtoken",
@@ -162,7 +163,8 @@ def test_options_reach_the_settings(measured, capsys):
         main([
             "run", *PROMPT, "--model", "m", "--policy", "random", "--policy-arg", "recent=3",
             "--preset", "paper",
-            "--budget", "99", "--prefill-interval", "64", "--raw", "--max-tokens", "7",
+            "--budget", "99", "--prefill-interval", "64", "--trigger", "budget", "--raw",
+            "--max-tokens", "7",
             "--variants", "off", "--num-blocks", "11", "--block-size", "64", "--max-model-len",
             "77", "--requests", "2", "--seed", "5", "--dtype", "float32", "--ignore-eos",
             "--max-num-batched-tokens", "128", "--max-num-seqs", "4", "--strict",
@@ -172,7 +174,8 @@ def test_options_reach_the_settings(measured, capsys):
     assert measured[0]["settings"] == {
         "model": "m", "policy": "random", "policy_args": {"recent": "3"}, "budget": 99,
         "preset": "paper",
-        "prefill_interval": 64, "raw": True, "max_tokens": 7, "variants": ["off"],
+        "prefill_interval": 64, "trigger": "budget", "raw": True, "max_tokens": 7,
+        "variants": ["off"],
         "num_blocks": 11, "block_size": 64, "max_model_len": 77, "requests": 2, "seed": 5,
         "dtype": "float32", "ignore_eos": True, "max_num_batched_tokens": 128,
         "max_num_seqs": 4, "compile": False, "trace": None, "strict": True,

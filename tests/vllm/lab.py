@@ -64,6 +64,7 @@ class Engine:
         check_invariants: Whether the engine verifies the four invariants at every step.
         eager: Whether the model is run as it is written; else vLLM compiles it.
         runner: ``v1`` or ``v2``, vLLM's model runner.
+        admission: Whether a request waits until all of it fits; without, requests are preempted.
         in_process: Whether the engine core runs inside the driver, where it can be measured; else
             it has the processes vLLM gives it by default.
         workloads: Requests served together, by name.
@@ -73,6 +74,7 @@ class Engine:
     policy_args: dict[str, Any] = field(default_factory=dict)
     budget: int = 64
     prefill_interval: int | None = None
+    trigger: str = "budget"
     variant: str = "vtoken"
     chunk: int = 2048
     blocks: int = 256
@@ -84,6 +86,7 @@ class Engine:
     eager: bool = True
     model: str = "tiny"
     runner: str = "v1"
+    admission: bool = True
     in_process: bool = True
     workloads: dict[str, tuple[Request, ...]] = field(default_factory=dict)
 
@@ -110,6 +113,7 @@ class Engine:
             "check_invariants": self.check_invariants,
             "budget": self.budget,
             "prefill_interval": self.prefill_interval,
+            "trigger": self.trigger,
             "variant": self.variant,
             "trace": str(trace),
             "dtype": "float32",
@@ -118,6 +122,7 @@ class Engine:
             "max_model_len": self.max_model_len,
             "max_num_seqs": self.max_num_seqs,
             "max_num_batched_tokens": self.chunk,
+            "scheduler_reserve_full_isl": self.admission,
             "enforce_eager": self.eager,
             "skip_tokenizer_init": True,
         }

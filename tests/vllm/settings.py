@@ -53,6 +53,7 @@ class Setting:
             blocks=blocks,
             max_model_len=max_model_len,
             max_num_seqs=32,
+            admission=self.pool == "ample",
             in_process=self.processes == "one",
             workloads={"w": requests},
         )

@@ -19,14 +19,21 @@ def mixed(**settings):
 
 def crowded(**settings):
     requests = random_requests("w", (400, 40, 97, 200, *[20] * 12), [60] * 4 + [160] * 12)
-    return Engine(blocks=15, max_model_len=448, workloads={"w": requests}, **settings)
+    return Engine(
+        blocks=15, max_model_len=448, admission=False, workloads={"w": requests}, **settings
+    )
 
 
 def fitting(variant):
     """Prompt and output of every request fit the budget of 256; they compete for the pool."""
     requests = random_requests("w", SHORT, [256 - length for length in SHORT])
     return Engine(
-        budget=256, variant=variant, blocks=36, max_model_len=512, workloads={"w": requests}
+        budget=256,
+        variant=variant,
+        blocks=36,
+        max_model_len=512,
+        admission=False,
+        workloads={"w": requests},
     )
 
 

@@ -19,6 +19,7 @@ def engine(policy="random", variant="vtoken", fault=None):
         fault=fault,
         blocks=15,
         max_model_len=448,
+        admission=False,
         check_invariants=True,
         workloads={"w": REQUESTS},
     )

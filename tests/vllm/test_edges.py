@@ -33,7 +33,8 @@ def aborted_while_preempted(variant):
     requests = tuple(
         replace(r, abort_preempted=True) if i >= 10 else r for i, r in enumerate(requests)
     )
-    return Engine(blocks=15, max_model_len=448, variant=variant, workloads={"w": requests})
+    sizes = {"blocks": 15, "max_model_len": 448, "admission": False}
+    return Engine(variant=variant, workloads={"w": requests}, **sizes)
 
 
 ENGINES = {

@@ -36,6 +36,7 @@ def engine(policy, interval, chunk, pool, variant):
         variant=variant,
         blocks=17 if pool == "tight" else 128,
         max_model_len=512,
+        admission=pool == "ample",
         workloads=workloads,
     )
 

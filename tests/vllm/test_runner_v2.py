@@ -23,7 +23,7 @@ def engine(policy="random", **settings):
 
 def crowded(policy, **settings):
     requests = random_requests("w", (150, 20, 20, 20, 20, 20, 20), [40] + [70] * 6)
-    return engine(policy, blocks=9, workloads={"w": requests}, **settings)
+    return engine(policy, blocks=9, admission=False, workloads={"w": requests}, **settings)
 
 
 ENGINES = {

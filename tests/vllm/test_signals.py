@@ -35,7 +35,7 @@ def smol(name, **settings):
 
 def crowded(name, **settings):
     requests = random_requests("w", (150, 20, 20, 20, 20, 20, 20), [40] + [70] * 6)
-    sizes = {"budget": 64, "blocks": 9, "max_model_len": 256}
+    sizes = {"budget": 64, "blocks": 9, "max_model_len": 256, "admission": False}
     return probing(name, workloads={"w": requests}, **(sizes | settings))
 
 

@@ -100,6 +100,7 @@ def _engine(settings: RunSettings, sizes: Sizes, model: str, variant: str) -> di
         policy_args=dict(settings.policy_args),
         preset=settings.preset,
         prefill_interval=settings.prefill_interval,
+        trigger=settings.trigger,
         variant=variant,
         seed=settings.seed,
         strict=settings.strict,

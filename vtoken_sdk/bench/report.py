@@ -42,11 +42,12 @@ def setting_line(settings: dict[str, Any]) -> str:
     preset = "" if settings["preset"] == DEFAULT_PRESET else f" ({settings['preset']})"
     interval = settings["prefill_interval"]
     while_reading = f" (every {interval} tokens of the prompt too)" if interval else ""
+    when = ", only under pressure" if settings.get("trigger") == "pressure" else ""
     plural = "" if settings["requests"] == 1 else "s"
     return (
         f"{settings['requests']} request{plural} at once, {settings['num_blocks']} blocks of "
         f"{settings['block_size']} tokens, policy {settings['policy']}{preset}{arguments}, "
-        f"budget {settings['budget']}{while_reading}"
+        f"budget {settings['budget']}{while_reading}{when}"
     )
 
 

@@ -20,6 +20,9 @@ blocks coming back."""
 
 EVICTING = ("naive", "vtoken")
 
+TRIGGERS = ("budget", "pressure")
+"""At fixed points of the text, or only where a running request would lose its blocks."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
@@ -32,6 +35,7 @@ class RunSettings:
         preset: Where its other parameters come from.
         budget: Live tokens a request may keep once its prompt has been read.
         prefill_interval: Also evict every that many tokens of the prompt.
+        trigger: What makes a sequence lose tokens, a name from :data:`TRIGGERS`.
         variants: Names from :data:`VARIANTS`, run one after the other.
         max_tokens: Tokens to generate per request.
         requests: How many requests; the prompts are cycled. None is one per prompt.
@@ -56,6 +60,7 @@ class RunSettings:
     preset: str = DEFAULT_PRESET
     budget: int = 256
     prefill_interval: int | None = None
+    trigger: str = "budget"
     variants: Sequence[str] = VARIANTS
     max_tokens: int = 64
     requests: int | None = None
@@ -76,6 +81,7 @@ class RunSettings:
     def __post_init__(self) -> None:
         _check_counts(self)
         check_variants(self.variants)
+        _check_trigger(self)
         if self.trace is not None:
             _check_trace(self)
 
@@ -114,6 +120,17 @@ def check_variants(names: Sequence[str]) -> None:
             raise ConfigError(f"unknown variant {name!r} in --variants; choose from {known}")
     if len(set(names)) != len(names):
         raise ConfigError(f"--variants names one twice: {','.join(names)}")
+
+
+def _check_trigger(settings: RunSettings) -> None:
+    if settings.trigger not in TRIGGERS:
+        known = ", ".join(TRIGGERS)
+        raise ConfigError(f"unknown trigger {settings.trigger!r} in --trigger; choose from {known}")
+    if settings.trigger == "pressure" and settings.prefill_interval is not None:
+        raise ConfigError(
+            "--prefill-interval sets eviction points, and --trigger pressure has none; "
+            "leave one out"
+        )
 
 
 def _check_trace(settings: RunSettings) -> None:

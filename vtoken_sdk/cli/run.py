@@ -36,6 +36,10 @@ def run(
         int | None,
         typer.Option(help="Also evict every so many tokens of the prompt (multiple of a block)."),
     ] = None,
+    trigger: Annotated[
+        str,
+        typer.Option(help="When tokens leave: budget, or pressure (only instead of preempting)."),
+    ] = "budget",
     prompt: Annotated[list[str] | None, typer.Option(help="A prompt; repeatable.")] = None,
     prompt_file: Annotated[
         list[Path] | None, typer.Option(help="A UTF-8 file with one prompt; repeatable.")
@@ -96,7 +100,7 @@ def run(
     """
     settings = RunSettings(
         model=model, policy=policy, policy_args=parse_policy_args(policy_arg or []),
-        preset=preset, budget=budget, prefill_interval=prefill_interval,
+        preset=preset, budget=budget, prefill_interval=prefill_interval, trigger=trigger,
         variants=parse_variants(variants),
         max_tokens=max_tokens, requests=requests, raw=raw, ignore_eos=ignore_eos,
         num_blocks=num_blocks, block_size=block_size, max_model_len=max_model_len,
