@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -54,6 +54,8 @@ class VTokenConfig(BaseModel):
         seed: Seed of policies that draw random numbers.
         strict: Stop the engine when the policy is at fault, instead of evicting the oldest tokens.
         check_invariants: Verify the four invariants after every step; slow.
+        relocation: When tokens are copied: in ``stream`` order; ``staged``, on a stream of its own
+            beside the preparation of the step (CUDA); or ``sync``, with the host waiting.
         trace: File that gets one JSON line per cut, or None.
     """
 
@@ -68,6 +70,7 @@ class VTokenConfig(BaseModel):
     seed: int = 0
     strict: bool = False
     check_invariants: bool = False
+    relocation: Literal["stream", "staged", "sync"] = "stream"
     trace: str | None = None
 
     @property

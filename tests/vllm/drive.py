@@ -45,7 +45,7 @@ def run_engine(engine: dict[str, Any], runner: str, in_process: bool) -> dict[st
             if in_process:
                 from tests.vllm.meter import Meter
 
-                meter = Meter(llm.llm_engine)
+                meter = Meter(llm)
                 assert meter.uses_runner_v2 == (runner == "v2"), "not the model runner asked for"
             return {
                 "workloads": {
@@ -90,6 +90,7 @@ def run_workload(engine: Any, workload: dict[str, Any], meter: Any) -> dict[str,
     result: dict[str, Any] = {"outputs": outputs, "logprobs": logprobs, "aborted": aborted}
     if meter:
         result["steps"] = meter.steps[first_step:]
+        result["metrics"] = meter.metrics[first_step:]
         flush(engine)
         result["free"] = [free_at_start, meter.free]
         result["leftovers"] = meter.leftovers({r["id"] for r in workload["requests"]})

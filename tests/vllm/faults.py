@@ -22,7 +22,45 @@ def seeded(name: str | None) -> Iterator[None]:
 
 def moves_skipped() -> tuple[str, Any]:
     """Blocks leave, and nobody carries the survivors out of them."""
-    return "vtoken_sdk.runtime.copy_kv", lambda *_: None
+    return "vtoken_sdk.relocate.copy_kv", lambda *_: None
+
+
+def copies_last_moment() -> tuple[str, Any]:
+    """No fault: survivors are copied as late as the engine allows, where it says that it will read.
+
+    A copy on a stream of its own may take that long; a CPU has no streams.
+    """
+    from vtoken_sdk.relocate import Relocator, copy_kv
+
+    class LastMoment(Relocator):
+        waiting: tuple[Any, Any] | None = None
+
+        def copy(self, sources: Any, destinations: Any) -> None:
+            assert self.waiting is None, "the engine cut before it waited for the copies before"
+            self.waiting = (sources, destinations)
+
+        def wait_before_read(self) -> None:
+            if self.waiting:
+                copy_kv(self.layout, *self.waiting)
+                self.waiting = None
+
+    return "vtoken_sdk.vllm.runner.Relocator", LastMoment
+
+
+def copies_not_awaited() -> tuple[str, Any]:
+    """Survivors are copied a step late: the model has read their places by then."""
+    target, last_moment = copies_last_moment()
+
+    class TooLate(last_moment):  # type: ignore[misc, valid-type]
+        waited = 0
+
+        def wait_before_read(self) -> None:
+            self.waited += self.waiting is not None
+            if self.waited > 1:
+                super().wait_before_read()
+                self.waited = 0
+
+    return target, TooLate
 
 
 def victim_altered() -> tuple[str, Any]:
@@ -108,6 +146,8 @@ FAULTS: dict[str, Callable[[], tuple[str, Any]]] = {
     fault.__name__: fault
     for fault in (
         moves_skipped,
+        copies_last_moment,
+        copies_not_awaited,
         victim_altered,
         victim_misreported,
         slot_mapping_logical,

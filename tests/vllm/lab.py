@@ -142,6 +142,7 @@ class Result:
         logprobs: Log probability of each of them, per request.
         cuts: Lines of the eviction trace, per request.
         steps: One record per step (``meter.Meter``); empty where the engine has its own process.
+        metrics: What the product reported after each step, by Prometheus name.
         free: Free blocks before the workload and after it.
         leftovers: Places that still remember its requests.
         aborted: Requests that were aborted.
@@ -151,6 +152,7 @@ class Result:
     logprobs: dict[str, list[float]]
     cuts: dict[str, list[Cut]]
     steps: list[dict[str, Any]]
+    metrics: list[dict[str, Any]]
     free: tuple[int, int] | None
     leftovers: list[str]
     aborted: list[str]
@@ -222,6 +224,7 @@ def _read(folder: Path, name: str, log: str) -> dict[str, Result] | str:
             logprobs={name: [] for name in told["aborted"]} | told["logprobs"],
             cuts={name: cuts.get(name, []) for name in {*told["aborted"], *told["outputs"]}},
             steps=told.get("steps", []),
+            metrics=told.get("metrics", []),
             free=tuple(told["free"]) if "free" in told else None,
             leftovers=told.get("leftovers", []),
             aborted=told["aborted"],

@@ -11,6 +11,8 @@ import re
 import types
 from typing import Any
 
+from vtoken_sdk.vllm import engine_metrics
+
 INTERNAL_ID = re.compile(r"^(.+)-[0-9a-f]{8}$")
 
 
@@ -27,9 +29,12 @@ class Meter:
         steps: One record per step: ``free`` blocks before and after, ``preempted`` requests,
             ``freed`` (how much the free list grew by blocks a request gave back) and, per request,
             tokens ``computed``, ``removed`` and blocks ``held``, each as a pair (before, after).
+        metrics: What the product reports after each step, by Prometheus name; none by stock vLLM.
     """
 
-    def __init__(self, engine: Any) -> None:
+    def __init__(self, llm: Any) -> None:
+        engine = llm.llm_engine
+        self.llm = llm
         core = engine.engine_core.engine_core
         self.scheduler = core.scheduler
         self.manager = self.scheduler.kv_cache_manager.coordinator.single_type_managers[0]
@@ -38,6 +43,7 @@ class Meter:
         self.runner = worker.model_runner
         self.uses_runner_v2 = worker.use_v2_model_runner
         self.steps: list[dict[str, Any]] = []
+        self.metrics: list[dict[str, Any]] = []
         self._freed: dict[str, int] | None = None
         self._owner: dict[int, str] = {}
         self._schedule, self.scheduler.schedule = self.scheduler.schedule, self.schedule
@@ -94,6 +100,8 @@ class Meter:
                 },
             }
         )
+        if hasattr(self.scheduler, "dense"):
+            self.metrics.append(engine_metrics(self.llm).as_dict())
         return output
 
     def free_blocks(self, ordered_blocks: Any) -> None:

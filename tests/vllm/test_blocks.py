@@ -137,6 +137,26 @@ def test_every_block_is_back_and_nobody_is_remembered(name, run):
         assert result.preemptions
 
 
+@pytest.mark.parametrize("name", [*VTOKEN, *NAIVE, "off"])
+def test_metrics_say_what_happened(name, run):
+    """Sizes step by step; counters, which the worker keeps, up to the step before."""
+    result = run(name)["w"]
+    for step, told in zip(result.steps, result.metrics, strict=True):
+        states = step["requests"].values()
+        live = sum(state["computed"][1] - state["removed"][1] for state in states)
+        held = sum(state["held"][1] for state in states)
+        assert told["vtoken_live_tokens"] == live
+        assert told["vtoken_allocated_blocks"] == held
+        assert told["vtoken_utilisation_ratio"] == (live / (held * BLOCK) if held else 1.0)
+    last, cuts = result.metrics[-1], [cut for cuts in result.cuts.values() for cut in cuts]
+    assert last["vtoken_cuts_total"] == len(cuts) == last["vtoken_plans_accepted_total"]
+    assert last["vtoken_evicted_tokens_total"] == sum(len(cut.evicted) for cut in cuts)
+    assert last["vtoken_moved_tokens_total"] == sum(cut.moved for cut in cuts)
+    assert last["vtoken_freed_blocks_total"] == sum(cut.freed_blocks for cut in cuts)
+    dead = [told["vtoken_dead_tokens"] for told in result.metrics]
+    assert (max(dead) > 0) == (name in NAIVE)
+
+
 def test_vtoken_holds_less_than_naive(run, note):
     held = {
         name: sum(s["held"][1] for step in run(name)["w"].steps for s in step["requests"].values())

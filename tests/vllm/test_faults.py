@@ -19,6 +19,7 @@ def engine(policy="random", fault=None):
 
 SEEN_IN_TOKENS = [
     "moves_skipped",
+    "copies_not_awaited",
     "victim_misreported",
     "slot_mapping_logical",
     "column_entry_not_moved",
@@ -27,6 +28,8 @@ SEEN_IN_TOKENS = [
 ENGINES = {
     "random": engine,
     "streaming-llm": partial(engine, "streaming-llm"),
+    "copies_last_moment": partial(engine, fault="copies_last_moment"),
+    "h2o": partial(engine, "h2o", "copies_last_moment"),
     "victim_altered": partial(engine, "streaming-llm", "victim_altered"),
     "cuts_not_carried_out": partial(engine, fault="cuts_not_carried_out"),
     "unknown_version": partial(engine, fault="unknown_version"),
@@ -41,6 +44,14 @@ def test_all_is_well_without_a_fault(name, run, models, record):
     record(verdict)
     assert_exact(verdict)
     assert verdict.full_agreement < 0.2
+
+
+@pytest.mark.parametrize("name", ["copies_last_moment", "h2o"])
+def test_copies_may_take_until_the_engine_reads(name, run, models, record):
+    verdict = judge(models.reference("tiny"), engine(), REQUESTS, run(name)["w"])
+    record(verdict)
+    assert verdict.compared
+    assert_exact(verdict)
 
 
 @pytest.mark.parametrize("fault", SEEN_IN_TOKENS)

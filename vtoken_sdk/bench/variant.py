@@ -72,7 +72,7 @@ def generate(
     llm: LLM, prompts: Sequence[list[int]], params: SamplingParams, report: Emit
 ) -> dict[str, Any]:
     """Submit everything, step until it is done, and return the figures."""
-    from vtoken_sdk.vllm.observe import policy_faults, watch_steps
+    from vtoken_sdk.vllm.observe import engine_metrics, has_hooks, policy_faults, watch_steps
 
     meter = Meter(block_size=llm.llm_engine.vllm_config.cache_config.block_size)
     ticker = Ticker(len(prompts), report)
@@ -99,6 +99,7 @@ def generate(
         **meter.figures(),
         **_timing(seconds, latencies, outputs),
         "policy_faults": policy_faults(llm),
+        "metrics": engine_metrics(llm).as_dict() if has_hooks(llm) else {},
         **_texts(outputs),
     }
 

@@ -34,6 +34,7 @@ def engine_args(
     seed: int = 0,
     strict: bool = False,
     check_invariants: bool = False,
+    relocation: str = "stream",
     trace: str | Path | None = None,
     **vllm_args: Any,
 ) -> dict[str, Any]:
@@ -55,6 +56,8 @@ def engine_args(
         strict: Stop the engine when the policy is at fault, instead of evicting the oldest tokens.
         check_invariants: Verify the four invariants after every step, with a hash of the KV of
             every moved token. Slow; the engine stops when one does not hold.
+        relocation: When tokens are copied: in ``stream`` order; ``staged``, on a stream of its own
+            beside the preparation of the step (CUDA); or ``sync``, with the host waiting.
         trace: File that gets one JSON line per cut.
         **vllm_args: Anything else vLLM takes.
 
@@ -75,6 +78,7 @@ def engine_args(
         seed=seed,
         strict=strict,
         check_invariants=check_invariants,
+        relocation=relocation,
         trace=None if trace is None else str(trace),
     )
     chosen = make_policy(config.policy, config.policy_args)

@@ -8,10 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from vtoken_sdk.errors import ConfigError
+from vtoken_sdk.metrics import MetricsSnapshot, Occupancy
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from vllm import LLM
+
+    from vtoken_sdk.runtime import VTokenRuntime
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +39,59 @@ def scheduler_of(llm: LLM) -> Any:
     return llm.llm_engine.engine_core.engine_core.scheduler
 
 
+def has_hooks(llm: LLM) -> bool:
+    """Whether an engine that runs in this process has vToken's hooks."""
+    return hasattr(scheduler_of(llm), "dense")
+
+
 def policy_faults(llm: LLM) -> dict[str, int]:
     """Sequences a faulty policy was overruled for, by kind of fault; empty on stock vLLM."""
-    executor = llm.llm_engine.engine_core.engine_core.model_executor
-    runtime = getattr(executor.driver_worker.worker.model_runner, "runtime", None)
+    runtime = _runtime_of(llm)
     return dict(runtime.faults.collect()) if runtime else {}
+
+
+def engine_metrics(llm: LLM) -> MetricsSnapshot:
+    """What the runtime of an engine has done so far, and what its KV memory holds now.
+
+    ``as_dict()`` and ``as_text()`` give the numbers under their Prometheus names;
+    ``PrometheusExporter.publish`` brings a registry up to date with them. Counting the moved tokens
+    waits for the device.
+
+    Args:
+        llm: An engine whose core runs in this process (``VLLM_ENABLE_V1_MULTIPROCESSING=0``).
+
+    Raises:
+        ConfigError: If the engine has processes of its own, or runs without vToken.
+    """
+    if not hasattr(llm.llm_engine.engine_core, "engine_core"):
+        raise ConfigError(
+            "the engine runs in another process: set VLLM_ENABLE_V1_MULTIPROCESSING=0 before vLLM "
+            "is imported"
+        )
+    runtime = _runtime_of(llm)
+    if runtime is None:
+        raise ConfigError("the engine runs without vToken: start it with engine_args(...)")
+    runtime.metrics.occupancy = _occupancy(scheduler_of(llm))
+    return runtime.metrics.snapshot(moved=True)
+
+
+def _runtime_of(llm: LLM) -> VTokenRuntime | None:
+    executor = llm.llm_engine.engine_core.engine_core.model_executor
+    runtime: VTokenRuntime | None = getattr(
+        executor.driver_worker.worker.model_runner, "runtime", None
+    )
+    return runtime
+
+
+def _occupancy(scheduler: Any) -> Occupancy:
+    """Evicted tokens keep their slots only where blocks are parked, that is under Naive-Evict."""
+    manager, now = scheduler.dense, sample(scheduler)
+    live, held = sum(now.live.values()), sum(now.held.values())
+    parked = sum(map(len, getattr(manager, "parked", {}).values()))
+    size = manager.block_size
+    unwritten = sum(-request.num_computed_tokens % size for request in scheduler.running)
+    dead = max(held * size - live - unwritten, 0) if parked else 0
+    return Occupancy(live, dead, held, size)
 
 
 def watch_steps(llm: LLM, on_step: Callable[[StepSample], None]) -> None:

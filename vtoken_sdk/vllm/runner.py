@@ -11,6 +11,7 @@ from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, AsyncModelRunnerOutput, M
 from vtoken_sdk.config import Variant, VTokenConfig
 from vtoken_sdk.recorder import Step
 from vtoken_sdk.registry import make_policy
+from vtoken_sdk.relocate import Relocator
 from vtoken_sdk.runtime import CutResult, SequenceCut, VTokenRuntime
 from vtoken_sdk.tensors import ceil_div, upload
 from vtoken_sdk.view import Moment
@@ -46,6 +47,7 @@ class CutRunner(_Base):
         self.config = config
         self.directive = StepDirective()
         self.layout: KVLayout = find_layout(self)
+        self.relocator = Relocator(self.layout, config.relocation)
         policy = make_policy(config.policy, config.policy_args) if config.evicts else None
         self.taps = SignalTaps(self, policy)
         self.runtime = VTokenRuntime(
@@ -56,20 +58,22 @@ class CutRunner(_Base):
             strict=config.strict,
             check_invariants=config.check_invariants,
         )
+        self.runtime.metrics.count_moves = True
         self.trace = EvictionTrace(config.trace) if config.trace and is_driver else None
         self._report: StepReport | None = None
 
     # -- cuts ---------------------------------------------------------------------------------
 
     def apply_cuts(self) -> None:
-        """Carry out the cuts of the current step in stream order: nothing waits for anything."""
+        """Carry out the cuts of the current step; the host waits for nothing."""
         cuts = self.directive.cuts
         self._report = None
         self.runtime.faults.collect()
         if not cuts:
             return
+        self.relocator.wait_before_read()  # of a step in which nothing was computed
         result = self.runtime.cut(
-            [_sequence(cut) for cut in cuts], self.cut_tables(cuts), self.layout
+            [_sequence(cut) for cut in cuts], self.cut_tables(cuts), self.relocator
         )
         for cut in cuts:
             self.update_row(cut)
@@ -79,6 +83,11 @@ class CutRunner(_Base):
         self._report = StepReport(len(cuts), held)
         if self.trace:
             self.trace.write(cuts, result, self.config.variant)
+
+    def settle_copies(self, scheduler_output: Any) -> None:
+        """Before vLLM zeroes or copies blocks of this step, which cuts may have let go."""
+        if scheduler_output.new_block_ids_to_zero or scheduler_output.kv_cache_block_copies:
+            self.relocator.wait_before_read()
 
     def forget(self, req_ids: Iterable[str]) -> None:
         """Drop the state of requests that finished or lost their blocks."""
@@ -103,14 +112,15 @@ class CutRunner(_Base):
     def announce(
         self, req_ids: Sequence[str], queries: Sequence[int], lengths: Sequence[int], tables: Tensor
     ) -> None:
-        """Tell the taps which sequences the model is about to compute, in batch order.
+        """The model is about to compute: copies end first, and taps learn of which sequences.
 
         Args:
-            req_ids: The requests.
+            req_ids: The requests, in batch order.
             queries: Tokens computed in this step.
             lengths: Dense lengths, those tokens included.
             tables: Block ids, ``[>= requests, blocks]``.
         """
+        self.relocator.wait_before_read()
         if self.taps.active:
             rows = [self.runtime.table.row(req_id) for req_id in req_ids]
             self.taps.begin(Step(rows, list(queries), list(lengths), tables))

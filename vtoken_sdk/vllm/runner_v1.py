@@ -26,6 +26,7 @@ class V1Runner(CutRunner):
         self.forget(scheduler_output.preempted_req_ids or ())
         self.forget(scheduler_output.scheduled_cached_reqs.resumed_req_ids)
         self.apply_cuts()
+        self.settle_copies(scheduler_output)
         return super()._update_states(scheduler_output)
 
     def _prepare_inputs(self, scheduler_output: Any, num_scheduled_tokens: np.ndarray) -> Any:

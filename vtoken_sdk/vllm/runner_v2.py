@@ -27,6 +27,7 @@ class V2Runner(CutRunner):
         self.forget(scheduler_output.finished_req_ids)
         self.forget(scheduler_output.preempted_req_ids or ())
         self.apply_cuts()
+        self.settle_copies(scheduler_output)
         super().update_requests(scheduler_output)
 
     def prepare_attn(self, input_batch: Any) -> Any:
