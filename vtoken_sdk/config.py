@@ -57,6 +57,8 @@ class VTokenConfig(BaseModel):
         relocation: When tokens are copied: in ``stream`` order; ``staged``, on a stream of its own
             beside the preparation of the step (CUDA); or ``sync``, with the host waiting.
         trace: File that gets one JSON line per cut, or None.
+        publish_metrics: Publish metrics in the registry of the scheduler's process, for a server
+            whose processes share one page of them.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
@@ -72,6 +74,7 @@ class VTokenConfig(BaseModel):
     check_invariants: bool = False
     relocation: Literal["stream", "staged", "sync"] = "stream"
     trace: str | None = None
+    publish_metrics: bool = False
 
     @property
     def evicts(self) -> bool:
@@ -105,13 +108,18 @@ def read_config(additional_config: Mapping[str, Any]) -> VTokenConfig | None:
     return None if settings is None else make_config(**settings)
 
 
+def least_budget(policy: Policy, block_size: int) -> int:
+    """The smallest budget that can be met: what is pinned, and one block beside it."""
+    return policy.sinks + policy.recent + block_size
+
+
 def check_budget(config: VTokenConfig, policy: Policy, block_size: int) -> None:
     """Refuse budgets that can never be met.
 
     Raises:
         ConfigError: Saying the least that works.
     """
-    least = policy.sinks + policy.recent + block_size
+    least = least_budget(policy, block_size)
     if config.budget < least:
         raise ConfigError(
             f"budget {config.budget} is too small: policy {policy.name!r} pins {policy.sinks} "

@@ -107,12 +107,14 @@ class RunningSequence:
         live: Its live tokens.
         shared_blocks: Blocks of it that have other owners, so leaving them frees nothing.
         cuttable: Whether it may be cut now; False while its prompt is read, for instance.
+        budget: Its own budget, where that is not the rule's.
     """
 
     req_id: str
     live: int
     shared_blocks: int = 0
     cuttable: bool = True
+    budget: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,20 +170,20 @@ class PressureRule:
         for gain, _, seq in sorted(gains, key=lambda g: g[:2], reverse=True):
             if gain < 1 or freed >= missing_blocks:
                 break
-            cuts.append((seq.req_id, seq.live - self._target))
+            cuts.append((seq.req_id, seq.live - self._target(seq)))
             freed += gain
         return Relief(tuple(cuts), freed)
 
     def gain(self, seq: RunningSequence) -> int:
         """Blocks that cutting a sequence gives back; 0 where it cannot be cut."""
-        if not seq.cuttable or seq.live <= self._target:
+        target = self._target(seq)
+        if not seq.cuttable or seq.live <= target:
             return 0
-        kept = max(ceil_div(self._target, self.block_size), seq.shared_blocks)
+        kept = max(ceil_div(target, self.block_size), seq.shared_blocks)
         return max(ceil_div(seq.live, self.block_size) - kept, 0)
 
-    @property
-    def _target(self) -> int:
-        return self.budget - self.block_size
+    def _target(self, seq: RunningSequence) -> int:
+        return (self.budget if seq.budget is None else seq.budget) - self.block_size
 
 
 class Verdict(StrEnum):

@@ -81,7 +81,7 @@ class RunSettings:
     def __post_init__(self) -> None:
         _check_counts(self)
         check_variants(self.variants)
-        _check_trigger(self)
+        check_trigger(self.trigger, self.prefill_interval)
         if self.trace is not None:
             _check_trace(self)
 
@@ -122,11 +122,16 @@ def check_variants(names: Sequence[str]) -> None:
         raise ConfigError(f"--variants names one twice: {','.join(names)}")
 
 
-def _check_trigger(settings: RunSettings) -> None:
-    if settings.trigger not in TRIGGERS:
+def check_trigger(trigger: str, prefill_interval: int | None) -> None:
+    """Refuse unknown triggers, and eviction points where there are none.
+
+    Raises:
+        ConfigError: Naming the options.
+    """
+    if trigger not in TRIGGERS:
         known = ", ".join(TRIGGERS)
-        raise ConfigError(f"unknown trigger {settings.trigger!r} in --trigger; choose from {known}")
-    if settings.trigger == "pressure" and settings.prefill_interval is not None:
+        raise ConfigError(f"unknown trigger {trigger!r} in --trigger; choose from {known}")
+    if trigger == "pressure" and prefill_interval is not None:
         raise ConfigError(
             "--prefill-interval sets eviction points, and --trigger pressure has none; "
             "leave one out"

@@ -25,10 +25,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command of the root: its name, and the line ``vtoken --help`` shows for it."""
+    """A command of the root.
+
+    Attributes:
+        name: What the user types.
+        summary: The line ``vtoken --help`` shows for it.
+        passes_on: What it takes beside its own options, and hands to another program as it is; in
+            words for its usage.
+    """
 
     name: str
     summary: str
+    passes_on: str | None = None
 
     @property
     def identifier(self) -> str:
@@ -38,6 +46,11 @@ class Command:
 
 COMMANDS = (
     Command("run", "Run prompts on real vLLM and compare what the KV cache cost."),
+    Command(
+        "serve",
+        "Run vLLM's OpenAI server with a policy.",
+        passes_on="MODEL [OPTIONS] [OPTIONS OF VLLM SERVE]",
+    ),
     Command("bench", "Measure the parts of the runtime on their own."),
     Command("policies", "List the installed eviction policies, or describe one."),
     Command("new-policy", "Write a policy package, ready to edit and publish."),
@@ -99,7 +112,13 @@ def _register(app: typer.Typer, command: Command, called: str | None) -> None:
     if isinstance(target, typer.Typer):
         app.add_typer(target, name=command.name, help=command.summary)
     else:
-        app.command(command.name, short_help=command.summary)(target)
+        settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+        app.command(
+            command.name,
+            short_help=command.summary,
+            options_metavar=command.passes_on or "[OPTIONS]",
+            context_settings=settings if command.passes_on else None,
+        )(target)
 
 
 def _placeholder() -> None:

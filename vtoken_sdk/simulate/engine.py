@@ -77,12 +77,18 @@ class SchedulerOnlyEngine:
         self.scheduler = _scheduler(pool, config)
         self.manager = self.scheduler.kv_cache_manager.coordinator.single_type_managers[0]
 
-    def add(self, req_id: str, num_prompt_tokens: int, max_tokens: int) -> None:
+    def add(
+        self,
+        req_id: str,
+        num_prompt_tokens: int,
+        max_tokens: int,
+        extra_args: dict[str, Any] | None = None,
+    ) -> None:
         """Queue a request that generates exactly ``max_tokens`` tokens."""
         from vllm import SamplingParams
         from vllm.v1.request import Request
 
-        params = SamplingParams(max_tokens=max_tokens, ignore_eos=True)
+        params = SamplingParams(max_tokens=max_tokens, ignore_eos=True, extra_args=extra_args)
         self.scheduler.add_request(
             Request(req_id, [1] * num_prompt_tokens, params, pooling_params=None)
         )

@@ -25,6 +25,8 @@ SERVED_VERSIONS = ("0.32", "0.33")
 SEAMS: dict[str, dict[str, tuple[str, ...]]] = {
     "vllm.v1.core.sched.scheduler:Scheduler": {
         "schedule": (),
+        "add_request": ("request",),
+        "finish_requests": ("request_ids", "finished_status"),
         "_reserve_prefill_lookahead": ("request", "num_computed_tokens", "num_new_tokens"),
         "update_from_output": ("scheduler_output", "model_runner_output"),
         "_free_request_blocks": ("request",),

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vtoken_sdk.metrics import MetricsSnapshot
 
 _RANDOM_SUFFIX = re.compile(r"-[0-9a-f]{8}$")
 
@@ -76,10 +80,12 @@ class StepReport:
     Attributes:
         num_cuts: Cuts carried out; the scheduler stops the engine if that is not all of them.
         held: One per cut in the variant ``naive``, else empty.
+        metrics: What the runtime has counted so far, where it is to be published.
     """
 
     num_cuts: int
     held: tuple[HeldBlocks, ...] = ()
+    metrics: MetricsSnapshot | None = None
 
 
 def external_id(req_id: str) -> str:

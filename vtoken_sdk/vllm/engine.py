@@ -36,6 +36,7 @@ def engine_args(
     check_invariants: bool = False,
     relocation: str = "stream",
     trace: str | Path | None = None,
+    publish_metrics: bool = False,
     **vllm_args: Any,
 ) -> dict[str, Any]:
     """Keyword arguments for ``vllm.LLM`` (or ``EngineArgs``) that make an engine evict.
@@ -59,6 +60,7 @@ def engine_args(
         relocation: When tokens are copied: in ``stream`` order; ``staged``, on a stream of its own
             beside the preparation of the step (CUDA); or ``sync``, with the host waiting.
         trace: File that gets one JSON line per cut.
+        publish_metrics: Publish metrics in the Prometheus registry of the scheduler's process.
         **vllm_args: Anything else vLLM takes.
 
     Returns:
@@ -80,6 +82,7 @@ def engine_args(
         check_invariants=check_invariants,
         relocation=relocation,
         trace=None if trace is None else str(trace),
+        publish_metrics=publish_metrics,
     )
     chosen = make_policy(config.policy, config.policy_args)
     arguments = _arguments(model, config, vllm_args)

@@ -71,7 +71,7 @@ def engine_metrics(llm: LLM) -> MetricsSnapshot:
     runtime = _runtime_of(llm)
     if runtime is None:
         raise ConfigError("the engine runs without vToken: start it with engine_args(...)")
-    runtime.metrics.occupancy = _occupancy(scheduler_of(llm))
+    runtime.metrics.occupancy = occupancy(scheduler_of(llm))
     return runtime.metrics.snapshot(moved=True)
 
 
@@ -83,8 +83,11 @@ def _runtime_of(llm: LLM) -> VTokenRuntime | None:
     return runtime
 
 
-def _occupancy(scheduler: Any) -> Occupancy:
-    """Evicted tokens keep their slots only where blocks are parked, that is under Naive-Evict."""
+def occupancy(scheduler: Any) -> Occupancy:
+    """What KV memory holds now, as an engine's scheduler knows it.
+
+    Evicted tokens keep their slots only where blocks are parked, that is under Naive-Evict.
+    """
     manager, now = scheduler.dense, sample(scheduler)
     live, held = sum(now.live.values()), sum(now.held.values())
     parked = sum(map(len, getattr(manager, "parked", {}).values()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,7 +26,11 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from vtoken_sdk.metrics import MetricsSnapshot
     from vtoken_sdk.relocate import KVLayout
+
+FETCH_SECONDS = 5.0
+"""How often the number of moved tokens is fetched from the device, where it is published."""
 
 if TYPE_CHECKING:
     _Base = Any  # mixed into classes of vLLM, which are untyped
@@ -61,6 +66,7 @@ class CutRunner(_Base):
         self.runtime.metrics.count_moves = True
         self.trace = EvictionTrace(config.trace) if config.trace and is_driver else None
         self._report: StepReport | None = None
+        self._next_fetch = 0.0
 
     # -- cuts ---------------------------------------------------------------------------------
 
@@ -80,9 +86,18 @@ class CutRunner(_Base):
         held: tuple[HeldBlocks, ...] = ()
         if self.config.variant is Variant.NAIVE:
             held = held_blocks(cuts, result, self.runtime.block_size)
-        self._report = StepReport(len(cuts), held)
+        metrics = self._metrics() if self.config.publish_metrics else None
+        self._report = StepReport(len(cuts), held, metrics)
         if self.trace:
             self.trace.write(cuts, result, self.config.variant)
+
+    def _metrics(self) -> MetricsSnapshot:
+        """All counters; moved tokens are fetched from the device now and then only: it waits."""
+        now = monotonic()
+        fetch = now >= self._next_fetch
+        if fetch:
+            self._next_fetch = now + FETCH_SECONDS
+        return self.runtime.metrics.snapshot(moved=fetch)
 
     def settle_copies(self, scheduler_output: Any) -> None:
         """Before vLLM zeroes or copies blocks of this step, which cuts may have let go."""

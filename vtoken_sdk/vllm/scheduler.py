@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from vllm.logger import init_logger
@@ -15,8 +16,15 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import RequestStatus
 
-from vtoken_sdk.config import Variant, VTokenConfig, When, check_budget, read_config
-from vtoken_sdk.errors import PolicyError, VTokenError
+from vtoken_sdk.config import (
+    Variant,
+    VTokenConfig,
+    When,
+    check_budget,
+    least_budget,
+    read_config,
+)
+from vtoken_sdk.errors import ConfigError, PolicyError, VTokenError
 from vtoken_sdk.reclaim import BudgetRule, PressureRule, RunningSequence
 from vtoken_sdk.registry import make_policy
 from vtoken_sdk.selection import proper_hint
@@ -25,7 +33,10 @@ from vtoken_sdk.vllm.canary import check_manager
 from vtoken_sdk.vllm.compat import check_kv_groups, check_worker_class
 from vtoken_sdk.vllm.directive import Cut, HeldBlocks, StepDirective, StepReport
 from vtoken_sdk.vllm.kv_manager import DenseManager, NaiveManager, adopt
+from vtoken_sdk.vllm.observe import occupancy
 from vtoken_sdk.vllm.online_checks import check_blocks
+from vtoken_sdk.vllm.overrides import Limits, requested_budget
+from vtoken_sdk.vllm.publish import Publisher
 
 if TYPE_CHECKING:
     from vllm.v1.core.sched.output import SchedulerOutput
@@ -55,6 +66,10 @@ class VTokenMixin(_Base):
         self.dense: DenseManager = adopt(manager, naive=config.variant is Variant.NAIVE)
         self.eviction_policy = make_policy(config.policy, config.policy_args)
         self.rule = _rule(config, self.eviction_policy, manager.block_size)
+        self.limits = Limits(
+            config.policy, config.budget, least_budget(self.eviction_policy, manager.block_size)
+        )
+        self.publisher = Publisher() if config.publish_metrics else None
         self._keys: dict[str, int] = {}
         self._numbers: dict[str, int] = {}
         self._reports: list[HeldBlocks] = []
@@ -70,6 +85,11 @@ class VTokenMixin(_Base):
 
     # -- seams of vLLM's scheduler ------------------------------------------------------------
 
+    def add_request(self, request: Request) -> None:
+        """Note what the request asks for beside the engine's settings."""
+        request.vtoken_budget = self._budget_of(request)
+        super().add_request(request)
+
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         """Plan cuts, let vLLM schedule, and attach what the workers have to know."""
         if isinstance(self.dense, NaiveManager):
@@ -80,6 +100,8 @@ class VTokenMixin(_Base):
         self._cuts = self._plan_cuts() if self.rule else []
         output = super().schedule(*args, **kwargs)
         output.vtoken = self._directive(self._cuts, output)
+        if self.publisher:
+            self.publisher.count(output.vtoken.cuts)
         if self.vtoken.check_invariants:
             check_blocks(self.dense, {r.request_id: self._live(r) for r in self.running})
         return output
@@ -88,8 +110,9 @@ class VTokenMixin(_Base):
         self, request: Request, num_computed_tokens: int, num_new_tokens: int
     ) -> int:
         """No chunk crosses an eviction point, unless the whole request fits the budget."""
-        if self.rule and self._end(request) > self.rule.budget:
-            point = self.rule.next_point(request.num_prompt_tokens, num_computed_tokens)
+        rule = self._rule_of(request)
+        if rule and self._end(request) > rule.budget:
+            point = rule.next_point(request.num_prompt_tokens, num_computed_tokens)
             num_new_tokens = min(num_new_tokens, point - num_computed_tokens)
         clipped: int = super()._reserve_prefill_lookahead(
             request, num_computed_tokens, num_new_tokens
@@ -108,13 +131,55 @@ class VTokenMixin(_Base):
             )
         if report:
             self._reports.extend(report.held)
-        return super().update_from_output(scheduler_output, model_runner_output)
+        result = super().update_from_output(scheduler_output, model_runner_output)
+        self._publish(report)
+        return result
+
+    def finish_requests(self, *args: Any, **kwargs: Any) -> Any:
+        """Requests that are aborted from outside may have been the last ones."""
+        result = super().finish_requests(*args, **kwargs)
+        self._publish(None)
+        return result
 
     def _free_request_blocks(self, request: Request) -> None:
         """Finished, aborted or preempted: the next life starts from nothing."""
         self._keys.pop(request.request_id, None)
         self._numbers.pop(request.request_id, None)
         super()._free_request_blocks(request)
+
+    # -- metrics ------------------------------------------------------------------------------
+
+    def _publish(self, report: StepReport | None) -> None:
+        if self.publisher is None:
+            return
+        self.publisher.hear(report.metrics if report else None)
+        if self.publisher.is_due(idle=not self.running):
+            self.publisher.publish(occupancy(self))
+
+    # -- what one request asks for ------------------------------------------------------------
+
+    def _budget_of(self, request: Request) -> int | None:
+        """Its budget, or None where it is never cut.
+
+        A server has refused wrong arguments before; of those that come another way nothing counts.
+        """
+        if not self.vtoken.evicts:
+            return None
+        params = request.sampling_params
+        try:
+            return requested_budget(params.extra_args if params else None, self.limits)
+        except ConfigError as error:
+            logger.warning(
+                "request %s is served as if it had no own arguments: %s", request.request_id, error
+            )
+            return self.limits.budget
+
+    def _rule_of(self, request: Request) -> BudgetRule | None:
+        """The eviction points of a request; None where it has none."""
+        budget = request.vtoken_budget
+        if self.rule is None or budget is None:
+            return None
+        return self.rule if budget == self.rule.budget else replace(self.rule, budget=budget)
 
     # -- pressure -----------------------------------------------------------------------------
 
@@ -141,8 +206,14 @@ class VTokenMixin(_Base):
 
     def _seen(self, request: Request) -> RunningSequence:
         """A request as the trigger sees it; while its prompt is read it is left alone."""
+        budget = request.vtoken_budget
         read = request.num_computed_tokens >= request.num_prompt_tokens
-        return RunningSequence(request.request_id, self._live(request), cuttable=read)
+        return RunningSequence(
+            request.request_id,
+            self._live(request),
+            cuttable=read and budget is not None,
+            budget=budget,
+        )
 
     def _live(self, request: Request) -> int:
         """Tokens of a request that are computed and not evicted."""
@@ -152,10 +223,16 @@ class VTokenMixin(_Base):
     # -- admission ----------------------------------------------------------------------------
 
     def _admission(self, req_id: str) -> tuple[int, int]:
-        """Peak tokens of a waiting request, and blocks the running ones have yet to claim."""
-        assert self.rule is not None
+        """Peak tokens of a waiting request, and blocks the running ones have yet to claim.
+
+        A request that opted out of eviction is admitted by vLLM's rule: once what is known of its
+        text fits.
+        """
         request = self.requests[req_id]
-        peak = self.rule.peak_tokens(request.num_prompt_tokens, self._end(request))
+        rule = self._rule_of(request)
+        peak = request.num_tokens
+        if rule:
+            peak = rule.peak_tokens(request.num_prompt_tokens, self._end(request))
         return peak, sum(map(self._unclaimed_blocks, self.running))
 
     def _unclaimed_blocks(self, request: Request) -> int:
@@ -164,10 +241,14 @@ class VTokenMixin(_Base):
         Its own counters say whether the prompt is read: vLLM's ``is_prefill_chunk`` is not set yet
         for a request that came in earlier in the same call.
         """
-        assert self.rule is not None
+        rule = self._rule_of(request)
         end, prompt = self._end(request), request.num_prompt_tokens
-        reading = request.num_computed_tokens < prompt
-        top = self.rule.peak_tokens(prompt, end) if reading else self.rule.later_tokens(end)
+        if rule is None:
+            top = request.num_tokens
+        elif request.num_computed_tokens < prompt:
+            top = rule.peak_tokens(prompt, end)
+        else:
+            top = rule.later_tokens(end)
         held = len(self.dense.req_to_blocks[request.request_id])
         return max(ceil_div(top, self.dense.block_size) - held, 0)
 
@@ -178,10 +259,12 @@ class VTokenMixin(_Base):
 
     def _plan_cut(self, request: Request) -> Cut | None:
         """Cut a request that stands at an eviction point with too many live tokens."""
-        assert self.rule is not None
+        rule = self._rule_of(request)
+        if rule is None:
+            return None
         computed = request.num_computed_tokens
         live = self._live(request)
-        count = self.rule.num_victims(request.num_prompt_tokens, computed, live, self._end(request))
+        count = rule.num_victims(request.num_prompt_tokens, computed, live, self._end(request))
         return self._cut(request, live, count) if count else None
 
     def _cut(self, request: Request, live: int, count: int) -> Cut:

@@ -1,0 +1,90 @@
+"""Options of ``vtoken serve``: which are whose, and what is refused before anything starts."""
+
+from __future__ import annotations
+
+import multiprocessing
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import ROOT
+from vtoken_sdk.errors import ConfigError, UnknownPolicyError, UnsupportedError
+from vtoken_sdk.vllm.serve import MIDDLEWARE, ServeSettings, server_args
+
+SETTINGS = {"policy": "random", "budget": 64}
+OPTIONS = (
+    "--dtype", "float32", "--max-model-len", "512", "--num-gpu-blocks-override", "17",
+    "--enforce-eager", "--skip-tokenizer-init",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def nothing_starts():
+    yield
+    assert not multiprocessing.active_children()
+
+
+@pytest.fixture(scope="module")
+def tiny(models):
+    return str(models["tiny"])
+
+
+def args(model, *options, **settings):
+    return server_args(ServeSettings(**(SETTINGS | settings)), [*OPTIONS, *options, model])
+
+
+def test_options_of_vllm_reach_vllm_and_ours_its_engine(tiny):
+    made = args(tiny, "--port", "8123", "--seed", "7", "--middleware", "mine.Own", budget=96)
+    assert (made.model, made.port, made.seed) == (tiny, 8123, 7)
+    assert made.middleware == [MIDDLEWARE, "mine.Own"]
+    ours = made.additional_config["vtoken"]
+    assert (ours["policy"], ours["budget"], ours["seed"]) == ("random", 96, 7)
+    assert ours["publish_metrics"]
+    assert made.scheduler_cls == "vtoken_sdk.vllm.scheduler.make_scheduler"
+    assert made.enable_prefix_caching is False
+    assert made.block_size == 32
+
+
+def test_the_model_may_be_an_option(tiny):
+    settings = ServeSettings(**SETTINGS)
+    assert server_args(settings, ["--model", tiny, *OPTIONS]).model == tiny
+    with pytest.raises(ConfigError, match="no model"):
+        server_args(settings, OPTIONS)
+
+
+REFUSED = {
+    "an option nobody knows": (("--nonsense", "1"), {}, ConfigError, "--nonsense.*vllm serve"),
+    "a value vLLM refuses": (("--port", "http"), {}, ConfigError, "--port"),
+    "no value": (("--block-size",), {}, ConfigError, "block-size"),
+    "prefix caching": (("--enable-prefix-caching",), {}, UnsupportedError, "prefix caching"),
+    "a scheduler": (("--scheduler-cls", "x.Y"), {}, ConfigError, "scheduler_cls.*leave it out"),
+    "a block size": (("--block-size", "48"), {}, ConfigError, "48.*use 32"),
+    "tensor parallelism": (("-tp", "2"), {}, UnsupportedError, "tensor_parallel_size=1"),
+    "gRPC": (("--grpc",), {}, UnsupportedError, "drop --grpc"),
+    "tools without a parser": (("--enable-auto-tool-choice",), {}, ConfigError, "tool-call-parser"),
+    "a policy": ((), {"policy": "h3o"}, UnknownPolicyError, "h3o"),
+    "a budget": ((), {"budget": 51}, ConfigError, "at least 52"),
+    "an interval": ((), {"prefill_interval": 100}, ConfigError, "use 128"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(case, tiny):
+    options, settings, error, message = REFUSED[case]
+    with pytest.raises(error, match=f"(?s){message}"):
+        server_args(ServeSettings(**(SETTINGS | settings)), [*OPTIONS, tiny, *options])
+
+
+def test_a_refusal_ends_with_code_2_and_one_message(tiny, tmp_path):
+    words = ["serve", tiny, "--policy", "random", "--budget", "64", "--nonsense"]
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "cli.py"), *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "Error: vLLM does not take this" in done.stderr
+    assert "Traceback" not in done.stderr
