@@ -15,8 +15,9 @@ import psutil
 import pytest
 
 from tests.conftest import ROOT
+from tests.vllm.served import add_tokenizer
 from vtoken_sdk.bench.sizing import blocks_for
-from vtoken_sdk.testing.tiny_model import VOCAB_SIZE, make_tiny_model
+from vtoken_sdk.testing.tiny_model import make_tiny_model
 
 BLOCK = 32
 PROMPT, TOKENS = 300, 70
@@ -33,15 +34,7 @@ ENVIRONMENT = {
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny model, with a tokenizer of one token per word: ``w17`` is token 17."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    folder = make_tiny_model(tmp_path_factory.mktemp("model"))
-    words = {f"w{i}": i for i in range(VOCAB_SIZE)}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="w3"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)
-    return folder
+    return add_tokenizer(make_tiny_model(tmp_path_factory.mktemp("model")))
 
 
 def words(count: int, seed: int) -> str:
