@@ -15,7 +15,7 @@ are static and the device is never waited for; short move lists are padded with 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -165,6 +165,41 @@ def plan_in_place(
     size = snapshot.block_size
     capacities = tuple(ceil_div(n, size) * size for n in snapshot.lengths)
     return _plan(snapshot, capacities, _block_order(snapshot, leave))
+
+
+def plan_beside(
+    snapshot: Snapshot, leave: Sequence[Sequence[int] | None], fresh: Sequence[int]
+) -> MovePlan:
+    """The same where sequences may take fresh blocks, to leave blocks that others still read.
+
+    Survivors of leaving blocks fill the holes of the kept ones and then the fresh blocks; leaving
+    blocks are only read.
+
+    Args:
+        snapshot: The sequences and their victims.
+        leave: As for :func:`plan_in_place`, with as many more blocks as fresh ones are taken.
+        fresh: Blocks each sequence takes; they count as table positions behind its own.
+
+    Raises:
+        TableError: If ``leave`` names the wrong number of blocks, or blocks outside the table.
+    """
+    if not any(fresh):
+        return plan_in_place(snapshot, leave)
+    size, victims = snapshot.block_size, snapshot.victims
+    # The slots of fresh blocks are indices that hold nothing alive, so they count as victims.
+    unused = [
+        (ceil_div(n, size) + taken) * size - n if taken else 0
+        for n, taken in zip(snapshot.lengths, fresh, strict=True)
+    ]
+    counts = tuple(k + more for k, more in zip(snapshot.counts, unused, strict=True))
+    lengths = tuple(n + more for n, more in zip(snapshot.lengths, unused, strict=True))
+    device = victims.device
+    beyond = torch.arange(max(counts), device=device) - upload(snapshot.counts, device)[:, None]
+    padded = torch.nn.functional.pad(victims, (0, max(counts) - victims.shape[1]))
+    filled = torch.where(beyond < 0, padded, upload(snapshot.lengths, device)[:, None] + beyond)
+    roomy = Snapshot(lengths, counts, filled, size, snapshot.epochs)
+    plan = plan_in_place(roomy, leave)
+    return replace(plan, lengths=snapshot.lengths, taken_blocks=tuple(fresh))
 
 
 class _BlockOrder(NamedTuple):

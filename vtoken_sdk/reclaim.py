@@ -82,6 +82,13 @@ class BudgetRule:
             return 0
         return live - (self.budget - self.block_size)
 
+    def first_cut(self, num_prompt_tokens: int, end: int) -> int:
+        """Where a sequence is cut for the first time; ``end`` + 1 if it never is."""
+        point = self.next_point(num_prompt_tokens, 0)
+        while point <= end and not self.num_victims(num_prompt_tokens, point, point, end):
+            point = self.next_point(num_prompt_tokens, point)
+        return min(point, end + 1)
+
     def peak_tokens(self, num_prompt_tokens: int, end: int) -> int:
         """Most tokens a sequence ever holds at once.
 

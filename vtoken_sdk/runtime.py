@@ -21,7 +21,7 @@ from vtoken_sdk.errors import TableError
 from vtoken_sdk.faults import FaultLog
 from vtoken_sdk.metrics import Metrics
 from vtoken_sdk.plan_check import check_plan
-from vtoken_sdk.planner import MovePlan, Snapshot, plan_in_place
+from vtoken_sdk.planner import MovePlan, Snapshot, plan_beside, plan_in_place
 from vtoken_sdk.planner_repack import BlockSnapshot, plan_repack
 from vtoken_sdk.relocate import Relocator, copy_kv, slots_at, slots_of
 from vtoken_sdk.selection import choose_victims
@@ -50,6 +50,8 @@ class SequenceCut:
         count: Tokens that leave.
         moment: The eviction point.
         leave: Table positions of the blocks that leave, or None for the last ones.
+        fresh: Blocks the sequence takes; they lie behind its own in the block table. As many more
+            have to leave.
         label: What messages call the request; its id by default.
     """
 
@@ -57,6 +59,7 @@ class SequenceCut:
     count: int
     moment: Moment
     leave: tuple[int, ...] | None = None
+    fresh: int = 0
     label: str | None = None
 
     @property
@@ -136,7 +139,8 @@ class VTokenRuntime:
 
         Args:
             cuts: Distinct sequences.
-            block_tables: Their block ids before the cut, int64 ``[R, blocks]``.
+            block_tables: Their block ids before the cut, int64 ``[R, blocks]``, and behind them
+                the fresh ones.
             kv: The engine's cache, or a relocator over it where copies are not simply made in
                 stream order.
 
@@ -167,7 +171,7 @@ class VTokenRuntime:
         snapshot = Snapshot(
             self.table.lengths(rows), counts, victims, self.block_size, self.table.epochs(rows)
         )
-        plan = plan_in_place(snapshot, [cut.leave for cut in cuts])
+        plan = plan_beside(snapshot, [cut.leave for cut in cuts], [cut.fresh for cut in cuts])
         check = None
         if self.check_invariants:
             layout = kv.layout if isinstance(kv, Relocator) else kv

@@ -76,13 +76,13 @@ def victim_altered() -> tuple[str, Any]:
 
 def victim_misreported() -> tuple[str, Any]:
     """One token leaves in the place of another that the trace names."""
-    from vtoken_sdk.runtime import plan_in_place
+    from vtoken_sdk.runtime import plan_beside
 
-    def broken(snapshot: Any, leave: Any) -> Any:
+    def broken(snapshot: Any, leave: Any, fresh: Any) -> Any:
         victims = _with_one_altered(snapshot.victims, snapshot.lengths, snapshot.counts)
-        return plan_in_place(replace(snapshot, victims=victims), leave)
+        return plan_beside(replace(snapshot, victims=victims), leave, fresh)
 
-    return "vtoken_sdk.runtime.plan_in_place", broken
+    return "vtoken_sdk.runtime.plan_beside", broken
 
 
 def slot_mapping_logical() -> tuple[str, Any]:
@@ -128,6 +128,16 @@ def block_listed_twice() -> tuple[str, Any]:
     return "vtoken_sdk.vllm.kv_manager.DenseManager.let_go", broken
 
 
+def hashes_kept() -> tuple[str, Any]:
+    """Blocks that a cut writes to can still be hit by others."""
+    return "vtoken_sdk.vllm.kv_manager.DenseManager._unhash", lambda *_: None
+
+
+def shared_blocks_overlooked() -> tuple[str, Any]:
+    """A cut writes to blocks although others read them."""
+    return "vtoken_sdk.vllm.kv_manager.DenseManager.shared_blocks", lambda *_: []
+
+
 def unknown_version() -> tuple[str, Any]:
     """A vLLM nobody has tried."""
     return "vllm.__version__", "0.99.1"
@@ -154,6 +164,8 @@ FAULTS: dict[str, Callable[[], tuple[str, Any]]] = {
         column_entry_not_moved,
         cuts_not_carried_out,
         block_listed_twice,
+        hashes_kept,
+        shared_blocks_overlooked,
         unknown_version,
     )
 }

@@ -60,6 +60,7 @@ class Engine:
     Attributes:
         chunk: Most tokens computed in one step, over all requests.
         blocks: Blocks in the pool; vLLM keeps one of them for itself.
+        prefix_caching: Whether requests may use blocks that others computed.
         fault: Name of a seeded fault (``faults.py``).
         check_invariants: Whether the engine verifies the four invariants at every step.
         eager: Whether the model is run as it is written; else vLLM compiles it.
@@ -80,6 +81,7 @@ class Engine:
     blocks: int = 256
     max_model_len: int = 1344
     max_num_seqs: int = 16
+    prefix_caching: bool = False
     fault: str | None = None
     strict: bool = False
     check_invariants: bool = False
@@ -125,6 +127,7 @@ class Engine:
             "scheduler_reserve_full_isl": self.admission,
             "enforce_eager": self.eager,
             "skip_tokenizer_init": True,
+            "enable_prefix_caching": self.prefix_caching,
         }
         workloads = [
             {"name": name, "requests": [request.job() for request in requests]}

@@ -12,6 +12,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from vtoken_sdk.config import Variant, read_config
 from vtoken_sdk.errors import UnsupportedError
 from vtoken_sdk.policy import Signal
 
@@ -30,11 +31,13 @@ SEAMS: dict[str, dict[str, tuple[str, ...]]] = {
         "_reserve_prefill_lookahead": ("request", "num_computed_tokens", "num_new_tokens"),
         "update_from_output": ("scheduler_output", "model_runner_output"),
         "_free_request_blocks": ("request",),
+        "_get_local_prefix_cache_hit": ("request",),
     },
     "vllm.v1.core.single_type_kv_cache_manager:FullAttentionManager": {
         "get_num_blocks_to_allocate": ("request_id", "num_tokens"),
         "allocate_new_blocks": ("request_id", "num_tokens", "num_tokens_main_model"),
         "pop_blocks_for_free": ("request_id",),
+        "cache_blocks": ("request", "num_tokens"),
     },
     "vllm.v1.worker.gpu_model_runner:GPUModelRunner": {
         "_update_states": ("scheduler_output",),
@@ -66,9 +69,10 @@ class Refusal:
 
 REFUSALS = (
     Refusal(
-        "prefix caching",
-        "pass enable_prefix_caching=False (--no-enable-prefix-caching)",
-        lambda c: bool(c.cache_config.enable_prefix_caching),
+        "prefix caching under Naive-Evict",
+        "the variant naive parks blocks by their place in the text; pass "
+        "enable_prefix_caching=False (--no-enable-prefix-caching)",
+        lambda c: bool(c.cache_config.enable_prefix_caching) and _variant(c) is Variant.NAIVE,
     ),
     Refusal(
         "speculative decoding",
@@ -157,6 +161,11 @@ REFUSALS = (
         lambda c: bool(getattr(c.model_config, "is_mm_prefix_lm", False)),
     ),
 )
+
+
+def _variant(vllm_config: Any) -> Variant | None:
+    config = read_config(vllm_config.additional_config)
+    return config.variant if config else None
 
 
 def check_vllm() -> None:

@@ -29,6 +29,9 @@ class Cut:
         number: Cuts of this sequence so far in this life.
         life: Preemptions so far.
         leave: Table positions of the blocks that leave, or None for the last ones.
+        held: Blocks with live tokens in them before the cut; only said where fresh ones are taken.
+        fresh: Ids of the blocks taken to move out of shared ones; they lie behind those held.
+        pinned: First tokens of the text that stay, because others read them.
         table: The block ids that stay, where they are not just the leading ones; else None.
     """
 
@@ -40,6 +43,9 @@ class Cut:
     number: int
     life: int
     leave: tuple[int, ...] | None = None
+    held: int = 0
+    fresh: tuple[int, ...] = ()
+    pinned: int = 0
     table: tuple[int, ...] | None = None
 
 

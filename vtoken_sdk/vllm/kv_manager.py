@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from vllm.v1.core.kv_cache_utils import KVCacheBlock
+    from vllm.v1.request import Request
 
     from vtoken_sdk.vllm.directive import HeldBlocks
 
@@ -39,6 +40,17 @@ class DenseManager(FullAttentionManager):
         """Blocks that a cut from ``live`` to ``live - count`` tokens sets free."""
         return ceil_div(live, self.block_size) - ceil_div(live - count, self.block_size)
 
+    def shared_blocks(self, request_id: str, live: int) -> list[KVCacheBlock]:
+        """The leading blocks of a sequence, up to the last one that has another owner."""
+        blocks: list[KVCacheBlock] = self.req_to_blocks[request_id]
+        used = blocks[: ceil_div(live, self.block_size)]
+        last = max((at for at, block in enumerate(used) if block.ref_cnt > 1), default=-1)
+        return used[: last + 1]
+
+    def serves_cache(self, request_id: str) -> bool:
+        """Whether blocks of a sequence can be hit by others."""
+        return any(block.block_hash is not None for block in self.req_to_blocks[request_id])
+
     def cut(
         self,
         request_id: str,
@@ -46,6 +58,8 @@ class DenseManager(FullAttentionManager):
         count: int,
         leave: Sequence[int] | None = None,
         spare: int = 0,
+        fresh: int = 0,
+        pinned: int = 0,
     ) -> int:
         """Let blocks of a sequence leave.
 
@@ -55,6 +69,8 @@ class DenseManager(FullAttentionManager):
             count: Tokens it loses.
             leave: Table positions of the blocks that leave, or None for the last used ones.
             spare: Blocks kept though no survivor needs them; only where ``leave`` is None.
+            fresh: Blocks taken; they come behind the blocks that hold live tokens.
+            pinned: Leading blocks that are only read, because they have other owners.
 
         Returns:
             How many blocks left.
@@ -63,11 +79,25 @@ class DenseManager(FullAttentionManager):
         used = ceil_div(live, self.block_size)  # blocks for this step's tokens lie behind
         last = range(used - self.num_leaving(live, count) + spare, used)
         gone = set(last if leave is None else leave)
-        leaving = [block for at, block in enumerate(blocks) if at in gone]
-        blocks[:] = [block for at, block in enumerate(blocks) if at not in gone]
+        leaving = [blocks[at] for at in sorted(gone)]
+        kept = [block for at, block in enumerate(blocks[:used]) if at not in gone]
+        taken = self.block_pool.get_new_blocks(fresh)
+        blocks[:] = [*kept, *taken, *blocks[used:]]
+        self._unhash(kept[pinned:])
         self.removed[request_id] = self.removed.get(request_id, 0) + count
         self.let_go(request_id, leaving)
         return len(leaving)
+
+    def _unhash(self, blocks: list[KVCacheBlock]) -> None:
+        """Nobody may hit blocks that are about to be written to."""
+        hashed = {block.block_id for block in blocks if block.block_hash is not None}
+        if hashed:
+            self.block_pool.evict_blocks(hashed)
+
+    def cache_blocks(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """As vLLM's until the first cut: what comes later was computed without the evicted."""
+        if request.request_id not in self.removed:
+            super().cache_blocks(request, *args, **kwargs)
 
     def let_go(self, request_id: str, leaving: list[KVCacheBlock]) -> None:  # noqa: ARG002
         """Return blocks to the pool, the last one first, as vLLM does."""

@@ -78,9 +78,8 @@ class CutRunner(_Base):
         if not cuts:
             return
         self.relocator.wait_before_read()  # of a step in which nothing was computed
-        result = self.runtime.cut(
-            [_sequence(cut) for cut in cuts], self.cut_tables(cuts), self.relocator
-        )
+        tables = with_fresh_blocks(self.cut_tables(cuts), cuts)
+        result = self.runtime.cut([_sequence(cut) for cut in cuts], tables, self.relocator)
         for cut in cuts:
             self.update_row(cut)
         held: tuple[HeldBlocks, ...] = ()
@@ -170,6 +169,26 @@ def _attach(output: ModelRunnerOutput, report: StepReport) -> ModelRunnerOutput:
     return output
 
 
+def with_fresh_blocks(tables: Tensor, cuts: Sequence[Cut]) -> Tensor:
+    """Write the blocks that cuts take behind those that hold live tokens.
+
+    Args:
+        tables: Block ids before the cuts, int64 ``[R, blocks]``.
+        cuts: One per row.
+
+    Returns:
+        The same, wide enough for the longest.
+    """
+    at = [(row, cut.held + i, b) for row, cut in enumerate(cuts) for i, b in enumerate(cut.fresh)]
+    if not at:
+        return tables
+    rows, columns, blocks = (upload(values, tables.device) for values in zip(*at, strict=True))
+    width = max(column for _, column, _ in at) + 1
+    wide = torch.nn.functional.pad(tables, (0, max(width - tables.shape[1], 0)))
+    wide[rows, columns] = blocks
+    return wide
+
+
 def held_blocks(cuts: Sequence[Cut], result: CutResult, size: int) -> tuple[HeldBlocks, ...]:
     """Count the blocks PagedAttention would hold: distinct ``token_id // S`` over live tokens.
 
@@ -187,5 +206,7 @@ def held_blocks(cuts: Sequence[Cut], result: CutResult, size: int) -> tuple[Held
 
 
 def _sequence(cut: Cut) -> SequenceCut:
-    moment = Moment(cut.length, cut.key, cut.number)
-    return SequenceCut(cut.req_id, cut.count, moment, cut.leave, external_id(cut.req_id))
+    moment = Moment(cut.length, cut.key, cut.number, cut.pinned)
+    return SequenceCut(
+        cut.req_id, cut.count, moment, cut.leave, len(cut.fresh), external_id(cut.req_id)
+    )

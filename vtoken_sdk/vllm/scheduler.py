@@ -37,6 +37,7 @@ from vtoken_sdk.vllm.observe import occupancy
 from vtoken_sdk.vllm.online_checks import check_blocks
 from vtoken_sdk.vllm.overrides import Limits, requested_budget
 from vtoken_sdk.vllm.publish import Publisher
+from vtoken_sdk.vllm.sharing import Sharer, worth_repacking
 
 if TYPE_CHECKING:
     from vllm.v1.core.sched.output import SchedulerOutput
@@ -119,6 +120,19 @@ class VTokenMixin(_Base):
         )
         return clipped
 
+    def _get_local_prefix_cache_hit(self, request: Request) -> Any:
+        """No hit reaches the first cut: a request computes its way across it, as it always does."""
+        blocks, num_tokens, *rest = super()._get_local_prefix_cache_hit(request)
+        rule = self._rule_of(request)
+        if rule and num_tokens:
+            size = self.dense.block_size
+            first = rule.first_cut(request.num_prompt_tokens, self._end(request))
+            most = (first - 1) // size * size
+            if num_tokens > most:
+                blocks = self.kv_cache_manager.truncate_computed_blocks(blocks, most)
+                num_tokens = most
+        return blocks, num_tokens, *rest
+
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """Make sure the cuts were carried out, and keep what the variant ``naive`` reports."""
         cuts = scheduler_output.vtoken.cuts
@@ -198,16 +212,23 @@ class VTokenMixin(_Base):
                 break
             for req_id, count in relief.cuts:
                 victim = self.requests[req_id]
-                self._cuts.append(self._cut(victim, self._live(victim), count))
+                self._cuts.append(self._cut(victim, count))
             blocks = self._allocate_slots(request, num_new_tokens, *args, **kwargs)
         if blocks is not None:
             self._given[request.request_id] = (len(blocks.blocks[0]), num_new_tokens)
         return blocks
 
     def _seen(self, request: Request) -> RunningSequence:
-        """A request as the trigger sees it; while its prompt is read it is left alone."""
-        budget = request.vtoken_budget
+        """A request as the trigger sees it; while its prompt is read it is left alone.
+
+        So is one that shares blocks, whose cut would free few, and one that was given blocks in
+        this very call while others may hit those it has: it cannot move out of them any more.
+        """
+        budget, req_id = request.vtoken_budget, request.request_id
         read = request.num_computed_tokens >= request.num_prompt_tokens
+        if read and self.dense.serves_cache(req_id):
+            shares = self.dense.shared_blocks(req_id, self._live(request))
+            read = not shares and req_id not in self._given
         return RunningSequence(
             request.request_id,
             self._live(request),
@@ -250,32 +271,75 @@ class VTokenMixin(_Base):
         else:
             top = rule.later_tokens(end)
         held = len(self.dense.req_to_blocks[request.request_id])
+        if rule and request.num_computed_tokens >= prompt:
+            # Shared blocks may be pinned, and then come on top of the budget.
+            held -= len(self.dense.shared_blocks(request.request_id, self._live(request)))
         return max(ceil_div(top, self.dense.block_size) - held, 0)
 
     # -- cuts ---------------------------------------------------------------------------------
 
     def _plan_cuts(self) -> list[Cut]:
-        return [cut for request in self.running if (cut := self._plan_cut(request))]
+        """Cut the requests that stand at an eviction point with too many live tokens."""
+        due = {
+            request.request_id: (request, count)
+            for request in self.running
+            if (count := self._num_victims(request, self._live(request)))
+        }
+        sharers = [
+            Sharer(req_id, tuple(block.block_id for block in shared), self._leaves(request, count))
+            for req_id, (request, count) in due.items()
+            if (shared := self.dense.shared_blocks(req_id, self._live(request)))
+        ]
+        owners = {
+            block: self.dense.block_pool.blocks[block].ref_cnt
+            for sharer in sharers
+            for block in sharer.shared
+        }
+        leavers = worth_repacking(sharers, owners, self.dense.block_pool.get_num_free_blocks())
+        stays = {s.req_id: len(s.shared) for s in sharers if s.req_id not in leavers}
+        fresh = {s.req_id: s.fresh for s in sharers if s.req_id in leavers}
+        cuts = []
+        for req_id, (request, count) in due.items():
+            pinned = stays.get(req_id, 0)
+            if pinned:
+                own = self._live(request) - pinned * self.dense.block_size
+                count = self._num_victims(request, own)  # noqa: PLW2901
+            if count:
+                cuts.append(self._cut(request, count, fresh.get(req_id, 0), pinned))
+        return cuts
 
-    def _plan_cut(self, request: Request) -> Cut | None:
-        """Cut a request that stands at an eviction point with too many live tokens."""
+    def _num_victims(self, request: Request, live: int) -> int:
+        """Tokens a request loses now if ``live`` of them count."""
         rule = self._rule_of(request)
         if rule is None:
-            return None
-        computed = request.num_computed_tokens
-        live = self._live(request)
-        count = rule.num_victims(request.num_prompt_tokens, computed, live, self._end(request))
-        return self._cut(request, live, count) if count else None
+            return 0
+        prompt, computed = request.num_prompt_tokens, request.num_computed_tokens
+        return rule.num_victims(prompt, computed, live, self._end(request))
 
-    def _cut(self, request: Request, live: int, count: int) -> Cut:
-        """Let blocks go and say what the workers have to do about it."""
-        req_id = request.request_id
-        fresh, spare = self._owed(req_id, live - count)
-        leave = None if spare else self._leaving_blocks(live, count)
-        known = len(self.dense.req_to_blocks[req_id]) - fresh
-        freed = self.dense.cut(req_id, live, count, leave, spare)
-        plain = leave is None and not spare and known == ceil_div(live, self.dense.block_size)
-        table = self.dense.req_to_blocks[req_id][: known - freed]
+    def _leaves(self, request: Request, count: int) -> int:
+        return self.dense.num_leaving(self._live(request), count)
+
+    def _cut(self, request: Request, count: int, fresh: int = 0, pinned: int = 0) -> Cut:
+        """Let blocks go and say what the workers have to do about it.
+
+        Args:
+            request: The request.
+            count: Tokens it loses.
+            fresh: Blocks it takes to move out of shared ones.
+            pinned: Leading blocks it shares and only reads.
+        """
+        req_id, live, size = request.request_id, self._live(request), self.dense.block_size
+        held = ceil_div(live, size)
+        given, spare = self._owed(req_id, live - count)
+        leave = None
+        if not pinned and not spare:
+            leave = self._leaving_blocks(req_id, live, count, fresh)
+        known = len(self.dense.req_to_blocks[req_id]) - given
+        freed = self.dense.cut(req_id, live, count, leave, spare, fresh, pinned)
+        plain = leave is None and not spare and known == held
+        kept = held - freed
+        table = [block.block_id for block in self.dense.req_to_blocks[req_id]]
+        taken, table = tuple(table[kept : kept + fresh]), table[: known - freed + fresh]
         number = self._numbers[req_id] = self._numbers.get(req_id, -1) + 1
         return Cut(
             req_id,
@@ -286,7 +350,10 @@ class VTokenMixin(_Base):
             number=number,
             life=request.num_preemptions,
             leave=leave,
-            table=None if plain else tuple(block.block_id for block in table),
+            held=held,
+            fresh=taken,
+            pinned=pinned * size,
+            table=None if plain else tuple(table),
         )
 
     def _owed(self, req_id: str, kept: int) -> tuple[int, int]:
@@ -303,14 +370,22 @@ class VTokenMixin(_Base):
         missing = ceil_div(kept + num_new_tokens, size) - ceil_div(kept, size) - fresh
         return fresh, max(missing, 0)
 
-    def _leaving_blocks(self, live: int, count: int) -> tuple[int, ...] | None:
-        """The policy's hint, where it gives a proper one; a bad one costs speed, nothing else.
+    def _leaving_blocks(
+        self, req_id: str, live: int, count: int, fresh: int
+    ) -> tuple[int, ...] | None:
+        """Which blocks leave.
+
+        The leading ones where others may hit them: they are left as they are, and later requests
+        still find the beginning of the text. Else by the policy's hint, where it gives a proper
+        one; a bad one costs speed, nothing else.
 
         Raises:
             PolicyError: If the hint is improper and the settings are strict.
         """
         size = self.dense.block_size
-        leaving = self.dense.num_leaving(live, count)
+        leaving = self.dense.num_leaving(live, count) + fresh
+        if fresh or self.dense.serves_cache(req_id):
+            return tuple(range(leaving))
         try:
             return proper_hint(self.eviction_policy, ceil_div(live, size), leaving, size)
         except PolicyError as error:
