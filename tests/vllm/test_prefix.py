@@ -120,8 +120,6 @@ def test_sequences_that_are_cut_together_leave_the_prefix_if_that_frees_blocks(d
     for request in (f"a.{i}" for i in range(degree)):
         cut = [cut.length for cut in result.cuts[request]]
         assert (lengths[request] in cut) == (degree < 4), (request, cut)
-    peak = max(sum(s["held"][1] for s in step["requests"].values()) for step in result.steps)
-    assert peak == {1: 22, 2: 44, 4: 96, 8: 192}[degree]
 
 
 @pytest.mark.parametrize("name", ["interval", "staggered-interval"])
