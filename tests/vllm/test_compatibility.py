@@ -29,7 +29,11 @@ EVIDENCE = {
     "preemption": ("test_blocks.py", "test_the_free_list_grows_at_each_cut"),
     "engine processes": ("test_exactness.py", "test_the_chosen_settings_combine_every_two_choices"),
     "compiled models": ("test_signals.py", '"compiled": partial(probing, eager=False)'),
-    "log probabilities": ("check.py", "logprobs=result.logprobs"),
+    "log probabilities": ("test_serve.py", "test_log_probabilities_of_the_prompt"),
+    "several samples of a prompt": ("test_serve.py", "test_several_samples_of_one_prompt"),
+    "structured output": ("test_serve.py", "test_structured_output"),
+    "overlapped steps": ("test_overlapped.py", "test_cuts_are_the_same_as_step_by_step"),
+    "eviction under pressure": ("test_pressure.py", "test_what_is_cut_stays_exact"),
     "aborted requests": ("test_edges.py", "test_an_aborted_request_leaves_nothing_behind"),
     "OpenAI server": ("test_serve.py", "test_a_streamed_answer_is_the_same"),
 }

@@ -71,7 +71,18 @@ SERVED = (
         "engine processes", "in the calling process or, vLLM's default, in processes of its own"
     ),
     Served("compiled models", "policies that watch attention need piecewise CUDA graphs"),
-    Served("log probabilities", "of generated tokens"),
+    Served(
+        "log probabilities",
+        "of generated tokens; of the prompt's where no prefill_interval is set, else the server "
+        "answers 400",
+    ),
+    Served("several samples of a prompt", "n > 1"),
+    Served("structured output", "any grammar"),
+    Served(
+        "overlapped steps",
+        "async_scheduling, which vLLM's CPU build switches off: tried with its scheduler only",
+    ),
+    Served("eviction under pressure", "trigger='pressure': results depend on load"),
     Served("aborted requests", "at any time; their blocks come back"),
     Served("OpenAI server", "completions and chat, streamed or not, with vtoken serve"),
 )

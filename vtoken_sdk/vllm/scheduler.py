@@ -258,13 +258,20 @@ class VTokenMixin(_Base):
         return [cut for request in self.running if (cut := self._plan_cut(request))]
 
     def _plan_cut(self, request: Request) -> Cut | None:
-        """Cut a request that stands at an eviction point with too many live tokens."""
-        rule = self._rule_of(request)
-        if rule is None:
+        """Cut a request that stands at an eviction point with too many live tokens.
+
+        Where steps overlap, it may be here though its last token is being sampled. That one is
+        never computed, so there is nothing to cut for.
+        """
+        rule, computed, end = (
+            self._rule_of(request),
+            request.num_computed_tokens,
+            self._end(request),
+        )
+        if rule is None or computed >= end - 1:
             return None
-        computed = request.num_computed_tokens
         live = self._live(request)
-        count = rule.num_victims(request.num_prompt_tokens, computed, live, self._end(request))
+        count = rule.num_victims(request.num_prompt_tokens, computed, live, end)
         return self._cut(request, live, count) if count else None
 
     def _cut(self, request: Request, live: int, count: int) -> Cut:
