@@ -101,10 +101,10 @@ def serving(model: Path, folder: Path, *options: str) -> Iterator[Server]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     log = folder / "server.log"
-    command = [sys.executable, str(ROOT / "cli.py"), "serve", "--port", str(port), *options]
+    command = [sys.executable, str(ROOT / "cli.py"), "serve", str(model), *options]
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [*command, str(model)],
+            [*command, "--port", str(port)],
             cwd=folder,
             env=os.environ | ENVIRONMENT,
             stdout=out,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -63,6 +64,25 @@ def test_what_is_wrong_is_named(arguments, message):
     ],
 )
 def test_what_is_none_of_our_business_passes(body):
+    assert find_problem(body, LIMITS) is None
+
+
+@pytest.mark.parametrize(
+    ("request_", "refused"),
+    [
+        ({"prompt_logprobs": 0}, True),
+        ({"echo": True, "logprobs": 1}, True),
+        ({"echo": True, "top_logprobs": 0, "prompt_logprobs": None}, True),
+        ({"prompt_logprobs": None}, False),
+        ({"echo": True}, False),
+        ({"logprobs": 1}, False),
+        ({"prompt_logprobs": 1, "vllm_xargs": {"vtoken_policy": "none"}}, False),
+    ],
+)
+def test_prompt_logprobs_where_prompts_are_cut(request_, refused):
+    body = json.dumps(request_).encode()
+    problem = find_problem(body, replace(LIMITS, cuts_prompts=True))
+    assert ("leave prompt_logprobs out" in (problem or "")) == refused
     assert find_problem(body, LIMITS) is None
 
 

@@ -36,7 +36,7 @@ ENGINES = {
     "tight-mixed": partial(crowded, MIXED + CROWD, chunk=128),
     "tight-processes": partial(crowded, in_process=False),
 }
-TIGHT = [name for name in ENGINES if name.startswith("tight") and name != "tight-native"]
+CUT = ("tight", "tight-streaming-llm", "tight-chunks", "tight-mixed", "tight-processes")
 
 
 def test_while_memory_lasts_it_is_stock_vllm(run):
@@ -46,7 +46,7 @@ def test_while_memory_lasts_it_is_stock_vllm(run):
     assert ours.logprobs == native.logprobs
 
 
-@pytest.mark.parametrize("name", TIGHT)
+@pytest.mark.parametrize("name", CUT)
 def test_what_is_cut_stays_exact(name, run, models, record):
     engine, result = ENGINES[name](), run(name)["w"]
     requests = engine.workloads["w"]
@@ -63,7 +63,13 @@ def test_nobody_is_preempted_where_budgets_allow(name, run):
     assert run(name)["w"].preemptions == 0
 
 
-@pytest.mark.parametrize("name", [name for name in TIGHT if ENGINES[name]().in_process])
+def test_naive_gets_too_little_back_to_avoid_preemptions(run):
+    result = run("tight-naive")["w"]
+    assert any(result.cuts.values())
+    assert result.preemptions
+
+
+@pytest.mark.parametrize("name", [*CUT[:-1], "tight-naive"])
 def test_every_block_is_back(name, run):
     result = run(name)["w"]
     assert result.free == (42, 42)

@@ -10,6 +10,7 @@ import pytest
 from tests.eviction_rules import load_trace, merge_lives
 from tests.vllm.lab import random_requests
 from tests.vllm.served import Server, add_tokenizer, serving
+from vtoken_sdk.testing.oracle import LOGPROB_TOLERANCE
 from vtoken_sdk.testing.tiny_model import make_tiny_model
 
 openai = pytest.importorskip("openai")
@@ -122,6 +123,45 @@ def test_a_chat(client):
     assert answer.usage.prompt_tokens == 3
 
 
+def test_several_samples_of_one_prompt(client, reference, trace):
+    """They are drawn, so it is their log probabilities that have to be the reference's."""
+    (request,) = random_requests("samples", (300,), 60)
+    asked = question(request) | {"n": 2, "temperature": 1.0, "seed": 7, "logprobs": 0}
+    choices = client.completions.create(**asked).choices
+    assert choices[0].token_ids != choices[1].token_ids
+    for number, choice in enumerate(choices):
+        cuts = merge_lives(load_trace(trace)[f"{number}_cmpl-{request.id}-0"])
+        assert cuts
+        verdict = reference.judge(
+            request.prompt, choice.token_ids, cuts, logprobs=choice.logprobs.token_logprobs
+        )
+        assert verdict.error <= LOGPROB_TOLERANCE
+
+
+def test_log_probabilities_of_the_prompt(client, reference):
+    """It is cut after it was read, so they are those of full attention."""
+    (request,) = random_requests("prompt-logprobs", (300,), 5)
+    asked = question(request)
+    asked["extra_body"]["prompt_logprobs"] = 0
+    first, *told = client.completions.create(**asked).choices[0].prompt_logprobs
+    assert first is None
+    logits = reference.logits(request.prompt[:1], request.prompt[1:])
+    expected = logits.log_softmax(-1)
+    for row, token, each in zip(expected, request.prompt[1:], told, strict=True):
+        assert abs(each[str(token)]["logprob"] - float(row[token])) <= LOGPROB_TOLERANCE
+
+
+def test_structured_output(client, reference, trace):
+    """Among what the grammar allows, the token that the reference prefers."""
+    (request,) = random_requests("structured", (300,), 1)
+    asked = question(request)
+    allowed = [f"w{token}" for token in range(17, 57)]
+    asked["extra_body"] |= {"structured_outputs": {"choice": allowed}}
+    (token,) = client.completions.create(**asked).choices[0].token_ids
+    (logits,) = reference.logits(request.prompt, [token], merge_lives(cuts_of(trace, request)))
+    assert token == 17 + int(logits[17:57].argmax())
+
+
 def test_a_request_may_have_its_own_budget(client, reference, trace):
     (request,) = random_requests("roomy", (300,), 100)
     answer = client.completions.create(**question(request, vtoken_budget=192))
@@ -212,11 +252,20 @@ def test_the_page_of_metrics_has_ours_and_vllms(client, server, trace):
     assert found["vllm:request_success_total"] > 0
 
 
-def test_it_ends_when_told_to(model, tmp_path):
+def test_where_prompts_are_cut_and_that_it_ends_when_told_to(model, tmp_path):
+    (request,) = random_requests("cut-early", (200,), 5)
     with serving(
         model, tmp_path, "--policy", "streaming-llm", "--budget", "96", "--max-model-len", "256",
         "--num-gpu-blocks-override", "20", "--enforce-eager", "--dtype", "float32",
+        "--prefill-interval", "64", "--served-model-name", "tiny",
     ) as server:  # fmt: skip
         assert server.metrics()["vtoken_cuts_total"] == 0
+        with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
+            asked = question(request)
+            client.completions.create(**asked)
+            asked["extra_body"]["prompt_logprobs"] = 0
+            with pytest.raises(openai.BadRequestError, match="leave prompt_logprobs out"):
+                client.completions.create(**asked)
+        assert server.wait_until_idle()["vtoken_cuts_total"] > 1
         server.stop()
     assert "Traceback" not in server.log.read_text()

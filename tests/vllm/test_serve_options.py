@@ -49,8 +49,10 @@ def test_options_of_vllm_reach_vllm_and_ours_its_engine(tiny):
 def test_the_model_may_be_an_option(tiny):
     settings = ServeSettings(**SETTINGS)
     assert server_args(settings, ["--model", tiny, *OPTIONS]).model == tiny
-    with pytest.raises(ConfigError, match="no model"):
-        server_args(settings, OPTIONS)
+    swallowed = ["--served-model-name", "short", tiny]
+    for options in (OPTIONS, [*OPTIONS, *swallowed]):
+        with pytest.raises(ConfigError, match=r"no model: name .* before options"):
+            server_args(settings, options)
 
 
 REFUSED = {

@@ -82,10 +82,17 @@ def _overhead(*, report: Report, **job: Any) -> dict[str, Any]:
     return measure(report=report, **job)
 
 
+def _doctor(*, report: Report) -> dict[str, Any]:
+    from vtoken_sdk.vllm.doctor import examine
+
+    return examine(report)
+
+
 JOBS: dict[str, Callable[..., dict[str, Any]]] = {
     "prepare": _prepare,
     "measure": _measure,
     "overhead": _overhead,
+    "doctor": _doctor,
 }
 
 if __name__ == "__main__":

@@ -51,6 +51,7 @@ COMMANDS = (
         "Run vLLM's OpenAI server with a policy.",
         passes_on="MODEL [OPTIONS] [OPTIONS OF VLLM SERVE]",
     ),
+    Command("doctor", "Check that vToken works on this machine."),
     Command("bench", "Measure the parts of the runtime on their own."),
     Command("policies", "List the installed eviction policies, or describe one."),
     Command("new-policy", "Write a policy package, ready to edit and publish."),

@@ -69,12 +69,18 @@ class SchedulerOnlyEngine:
     Args:
         pool: The engine's sizes.
         config: vToken's settings, or None for stock vLLM.
+        overlapped: Schedule each step before the tokens of the one before are known, as vLLM does
+            with ``async_scheduling``.
     """
 
-    def __init__(self, pool: Pool, config: VTokenConfig | None = None) -> None:
+    def __init__(
+        self, pool: Pool, config: VTokenConfig | None = None, *, overlapped: bool = False
+    ) -> None:
         self.pool = pool
         self.counters = Counters()
-        self.scheduler = _scheduler(pool, config)
+        self.scheduler = _scheduler(pool, config, overlapped)
+        self._waiting: list[tuple[Any, Any]] = []  # steps whose tokens are not handed back yet
+        self._depth = 1 if overlapped else 0
         self.manager = self.scheduler.kv_cache_manager.coordinator.single_type_managers[0]
 
     def add(
@@ -108,9 +114,14 @@ class SchedulerOnlyEngine:
             sampled_token_ids=[[0] if done[r] else [] for r in ids],
         )
         self._report(output, answer)
+        self._waiting.append((output, answer))
+        if len(self._waiting) > self._depth:
+            self._hand_back(*self._waiting.pop(0))
+        return output
+
+    def _hand_back(self, output: Any, answer: Any) -> None:
         for batch in self.scheduler.update_from_output(output, answer).values():
             self.counters.finished += [o.request_id for o in batch.outputs if o.finish_reason]
-        return output
 
     def run(self) -> Counters:
         """Step until nothing is left to do.
@@ -145,8 +156,9 @@ def add_all(engine: SchedulerOnlyEngine, lengths: Iterable[tuple[int, int]]) -> 
         engine.add(str(number), prompt, output)
 
 
-def _scheduler(pool: Pool, config: VTokenConfig | None) -> Any:
+def _scheduler(pool: Pool, config: VTokenConfig | None, overlapped: bool) -> Any:
     import torch
+    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
     from vllm.v1.core.sched.scheduler import Scheduler
     from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
     from vllm.v1.structured_output import StructuredOutputManager
@@ -154,6 +166,8 @@ def _scheduler(pool: Pool, config: VTokenConfig | None) -> Any:
     from vtoken_sdk.vllm.scheduler import make_scheduler
 
     vllm_config = _vllm_config(pool, config)
+    vllm_config.scheduler_config.async_scheduling = overlapped  # the CPU platform switches it off
+    stock = AsyncScheduler if overlapped else Scheduler
     spec = FullAttentionSpec(
         block_size=pool.block_size, num_kv_heads=1, head_size=64, dtype=torch.bfloat16
     )
@@ -162,7 +176,7 @@ def _scheduler(pool: Pool, config: VTokenConfig | None) -> Any:
         kv_cache_tensors=[],
         kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)],
     )
-    return (Scheduler if config is None else make_scheduler)(
+    return (stock if config is None else make_scheduler)(
         vllm_config=vllm_config,
         kv_cache_config=caches,
         structured_output_manager=StructuredOutputManager(vllm_config),

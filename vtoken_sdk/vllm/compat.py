@@ -53,6 +53,46 @@ SEAMS: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Served:
+    """A feature that a test shows to work.
+
+    Attributes:
+        feature: What it is called in the docs.
+        condition: Where, and how far.
+    """
+
+    feature: str
+    condition: str
+
+
+SERVED = (
+    Served("model runner V1", "CPU and CUDA"),
+    Served("model runner V2", "where vLLM chooses it"),
+    Served("chunked prefill", "any chunk size; results do not depend on it"),
+    Served("preemption", "a request that comes back is cut again as it was before"),
+    Served(
+        "engine processes", "in the calling process or, vLLM's default, in processes of its own"
+    ),
+    Served("compiled models", "policies that watch attention need piecewise CUDA graphs"),
+    Served(
+        "log probabilities",
+        "of generated tokens; of the prompt's where no prefill_interval is set, else the server "
+        "answers 400",
+    ),
+    Served("several samples of a prompt", "n > 1"),
+    Served("structured output", "any grammar"),
+    Served(
+        "overlapped steps",
+        "async_scheduling, which vLLM's CPU build switches off: tried with its scheduler only",
+    ),
+    Served("eviction under pressure", "trigger='pressure': results depend on load"),
+    Served("aborted requests", "at any time; their blocks come back"),
+    Served("OpenAI server", "completions and chat, streamed or not, with vtoken serve"),
+)
+"""Each has its tests; tests/vllm/test_compatibility.py says which."""
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """A configuration that is not served.
 
@@ -166,6 +206,40 @@ REFUSALS = (
 def _variant(vllm_config: Any) -> Variant | None:
     config = read_config(vllm_config.additional_config)
     return config.variant if config else None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRefusal:
+    """What only the engine can see, and refuses as it starts.
+
+    Attributes:
+        feature: What it is called in the docs.
+        reason: Why, and what to do.
+    """
+
+    feature: str
+    reason: str
+
+
+ENGINE_REFUSALS = (
+    EngineRefusal(
+        "other KV caches than one group of full attention",
+        "every layer must keep its own keys and values for all tokens; use another model",
+    ),
+    EngineRefusal(
+        "other attention backends",
+        "where they put keys and values is not known; choose another attention_backend",
+    ),
+    EngineRefusal(
+        "full CUDA graphs with policies that watch attention",
+        "graphs hide the attention layers; set cudagraph_mode to PIECEWISE",
+    ),
+    EngineRefusal(
+        "other workers and schedulers",
+        "blocks are freed only if the workers move tokens out of them; leave worker_cls and "
+        "scheduler_cls alone",
+    ),
+)
 
 
 def check_vllm() -> None:

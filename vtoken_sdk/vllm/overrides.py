@@ -24,11 +24,13 @@ class Limits:
         policy: Name of the policy that is served.
         budget: Budget of requests that name none.
         least_budget: The smallest that can be met.
+        cuts_prompts: Whether tokens leave while a prompt is read.
     """
 
     policy: str
     budget: int
     least_budget: int
+    cuts_prompts: bool = False
 
 
 def requested_budget(extra_args: Mapping[str, Any] | None, limits: Limits) -> int | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from vtoken_sdk.config import least_budget, read_config
 from vtoken_sdk.errors import ConfigError
 from vtoken_sdk.registry import make_policy
-from vtoken_sdk.vllm.overrides import PREFIX, Limits, requested_budget
+from vtoken_sdk.vllm.overrides import OPT_OUT, POLICY, PREFIX, Limits, requested_budget
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, MutableMapping
@@ -51,7 +51,8 @@ class RequestCheck:
             assert config is not None
             policy = make_policy(config.policy, config.policy_args)
             least = least_budget(policy, vllm_config.cache_config.block_size)
-            self._limits = Limits(config.policy, config.budget, least)
+            cuts_prompts = config.prefill_interval is not None
+            self._limits = Limits(config.policy, config.budget, least, cuts_prompts)
         return self._limits
 
 
@@ -81,21 +82,34 @@ class _ReadAlong:
 
 
 def find_problem(body: bytes, limits: Limits) -> str | None:
-    """What is wrong with our arguments in a request's body; None if nothing is.
+    """What is wrong with a request's body as far as we are concerned; None if nothing is.
 
-    Bodies without any are not parsed; those that are no JSON object are left for vLLM to refuse.
+    Bodies in which nothing can be are not parsed; those that are no JSON object are left for vLLM
+    to refuse.
     """
-    if PREFIX.encode() not in body and b"\\u" not in body:
+    telling = [PREFIX.encode(), b"\\u", *([b"logprobs"] if limits.cuts_prompts else [])]
+    if not any(word in body for word in telling):
         return None
     try:
         request = json.loads(body)
     except ValueError:
         return None
-    arguments = request.get("vllm_xargs") if isinstance(request, dict) else None
-    if not isinstance(arguments, dict):
+    if not isinstance(request, dict):
         return None
+    arguments = request.get("vllm_xargs")
     try:
-        requested_budget(arguments, limits)
+        budget = requested_budget(arguments if isinstance(arguments, dict) else None, limits)
     except ConfigError as error:
         return str(error)
+    if budget and limits.cuts_prompts and _asks_for_prompt_logprobs(request):
+        return (
+            "log probabilities of prompt tokens are not served where a prompt is cut while it is "
+            f"read: leave prompt_logprobs out, or set {POLICY} to {OPT_OUT!r}"
+        )
     return None
+
+
+def _asks_for_prompt_logprobs(request: dict[str, Any]) -> bool:
+    """By their name, or by ``echo`` with log probabilities."""
+    names = ["prompt_logprobs", *(["logprobs", "top_logprobs"] if request.get("echo") else [])]
+    return any(request.get(name) is not None for name in names)

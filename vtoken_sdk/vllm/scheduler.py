@@ -309,12 +309,15 @@ class VTokenMixin(_Base):
         return cuts
 
     def _num_victims(self, request: Request, live: int) -> int:
-        """Tokens a request loses now if ``live`` of them count."""
-        rule = self._rule_of(request)
-        if rule is None:
+        """Tokens a request loses now if ``live`` of them count.
+
+        Where steps overlap, it may be here though its last token is being sampled. That one is
+        never computed, so there is nothing to cut for.
+        """
+        rule, end = self._rule_of(request), self._end(request)
+        if rule is None or request.num_computed_tokens >= end - 1:
             return 0
-        prompt, computed = request.num_prompt_tokens, request.num_computed_tokens
-        return rule.num_victims(prompt, computed, live, self._end(request))
+        return rule.num_victims(request.num_prompt_tokens, request.num_computed_tokens, live, end)
 
     def _leaves(self, request: Request, count: int) -> int:
         return self.dense.num_leaving(self._live(request), count)

@@ -90,7 +90,10 @@ def server_args(settings: ServeSettings, arguments: Sequence[str]) -> Namespace:
     args: Namespace = parser.parse_args(list(arguments))
     _check_frontend(args)
     if args.model_tag is None and args.model == parser.get_default("model"):
-        raise ConfigError("no model: name a folder or a hub model, as in `vtoken serve MODEL`")
+        raise ConfigError(
+            "no model: name a folder or a hub model before options that take several values, as "
+            "in `vtoken serve MODEL --policy …`"
+        )
     args.model = args.model_tag or args.model
     try:
         validate_parsed_serve_args(args)
