@@ -172,7 +172,8 @@ def test_options_reach_the_settings(measured, capsys):
         "prefill_interval": 64, "raw": True, "max_tokens": 7, "variants": ["off"],
         "num_blocks": 11, "block_size": 64, "max_model_len": 77, "requests": 2, "seed": 5,
         "dtype": "float32", "ignore_eos": True, "max_num_batched_tokens": 128,
-        "max_num_seqs": 4, "compile": False, "trace": None,
+        "max_num_seqs": 4, "compile": False, "trace": None, "check_invariants": False,
+        "strict": False,
     }  # fmt: skip
 
 
