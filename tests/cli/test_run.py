@@ -163,7 +163,8 @@ def test_options_reach_the_settings(measured, capsys):
             "--budget", "99", "--prefill-interval", "64", "--raw", "--max-tokens", "7",
             "--variants", "off", "--num-blocks", "11", "--block-size", "64", "--max-model-len",
             "77", "--requests", "2", "--seed", "5", "--dtype", "float32", "--ignore-eos",
-            "--max-num-batched-tokens", "128", "--max-num-seqs", "4",
+            "--max-num-batched-tokens", "128", "--max-num-seqs", "4", "--strict",
+            "--check-invariants",
         ])  # fmt: skip
     assert measured[0]["model"] == "m"
     assert measured[0]["settings"] == {
@@ -172,8 +173,8 @@ def test_options_reach_the_settings(measured, capsys):
         "prefill_interval": 64, "raw": True, "max_tokens": 7, "variants": ["off"],
         "num_blocks": 11, "block_size": 64, "max_model_len": 77, "requests": 2, "seed": 5,
         "dtype": "float32", "ignore_eos": True, "max_num_batched_tokens": 128,
-        "max_num_seqs": 4, "compile": False, "trace": None, "check_invariants": False,
-        "strict": False,
+        "max_num_seqs": 4, "compile": False, "trace": None, "strict": True,
+        "check_invariants": True,
     }  # fmt: skip
 
 

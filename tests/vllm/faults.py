@@ -76,12 +76,15 @@ def cuts_not_carried_out() -> tuple[str, Any]:
 
 def block_listed_twice() -> tuple[str, Any]:
     """A block table names one of its blocks twice."""
+    from vtoken_sdk.vllm.canary import CANARY_ID
     from vtoken_sdk.vllm.kv_manager import DenseManager
 
     let_go = DenseManager.let_go
 
     def broken(manager: Any, request_id: str, leaving: list[Any]) -> None:
         let_go(manager, request_id, leaving)
+        if request_id == CANARY_ID:
+            return  # the engine would not even start
         manager.req_to_blocks[request_id].append(manager.req_to_blocks[request_id][0])
 
     return "vtoken_sdk.vllm.kv_manager.DenseManager.let_go", broken

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from vtoken_sdk.relocate import KVLayout
     from vtoken_sdk.vllm.kv_manager import DenseManager
 
-_ID = "vtoken-canary"
+CANARY_ID = "vtoken-canary"
 
 
 def check_manager(manager: DenseManager) -> None:
@@ -26,11 +26,13 @@ def check_manager(manager: DenseManager) -> None:
     before = pool.get_num_free_blocks()
     if before < 2:
         return  # a pool this small is refused elsewhere
-    manager.allocate_new_blocks(_ID, 2 * size, 2 * size)
+    manager.allocate_new_blocks(CANARY_ID, 2 * size, 2 * size)
     held = before - pool.get_num_free_blocks()
-    freed = manager.cut(_ID, 2 * size, size)
-    needed = manager.get_num_blocks_to_allocate(_ID, 2 * size, [], 2 * size, 2 * size, 2 * size)
-    pool.free_blocks(reversed(manager.pop_blocks_for_free(_ID)))
+    freed = manager.cut(CANARY_ID, 2 * size, size)
+    needed = manager.get_num_blocks_to_allocate(
+        CANARY_ID, 2 * size, [], 2 * size, 2 * size, 2 * size
+    )
+    pool.free_blocks(reversed(manager.pop_blocks_for_free(CANARY_ID)))
     if (held, freed, needed) != (2, 1, 0) or pool.get_num_free_blocks() != before:
         raise UnsupportedError(
             f"the KV cache manager does not follow cuts: (held, freed, needed) = "
