@@ -78,7 +78,8 @@ def measure(
         ``environment``.
     """
     todo = cases(layers)
-    total = (len(todo) + 1) * (steps + WARM_STEPS) + BLOCK
+    # The first sequences generate while the last prompts are read.
+    total = (len(todo) + 1) * (steps + WARM_STEPS) + batch * (tokens // CHUNK + 2)
     report({"stage": f"batch {batch}: reading {batch} prompts of {tokens} tokens"})
     bench = Bench(batch, tokens, total, steps + WARM_STEPS, layers, vocabulary)
     bench.read_prompts()
