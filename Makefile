@@ -44,8 +44,9 @@ setup: $(VENV)/.installed ## Create .venv, install everything, prepare the small
 demo: setup ## Run the example prompts in a pool too small for stock vLLM
 	@$(PY) -m vtoken_sdk.bench.demo
 
+# One thread per process: the tensors of these tests are small.
 check: $(VENV)/.installed ## Fast tests, without vLLM
-	@$(PY) -m pytest -m 'not slow' --ignore=tests/vllm
+	@OMP_NUM_THREADS=1 $(PY) -m pytest -m 'not slow' --ignore=tests/vllm -n auto --maxprocesses=4
 
 # The hooks of .pre-commit-config.yaml are the linters, so they run once. pre-commit needs a git
 # repository; without one (an unpacked archive) the same linters run on their own.
@@ -59,8 +60,8 @@ lint: $(VENV)/.installed ## ruff, mypy and the pre-commit hooks
 		$(PY) -m mypy; \
 	fi
 
-test: setup lint ## Lint, then every test
-	@$(PY) -m pytest
+test: setup lint check ## Lint, then every test
+	@$(PY) -m pytest -m 'slow and not matrix'
 
 test-thorough: $(VENV)/.installed ## 100,000 steps of the state machine, other ones each time: minutes
 	@HYPOTHESIS_PROFILE=thorough $(PY) -m pytest tests/testing/test_state_machine.py

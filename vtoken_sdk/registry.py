@@ -213,19 +213,26 @@ def _entry_points() -> Iterable[PolicyInfo]:
     seen = set()
     for distribution in metadata.distributions():
         try:
+            # Most distributions have nothing for us, and reading the metadata of all is slow.
+            if not _in_group(distribution):
+                continue
             name = _normalized(distribution.metadata["Name"])
+            first = metadata.distribution(name)  # the one on the path that Python imports from
             infos = [
-                PolicyInfo(entry.name, entry.value, name, distribution.version)
-                for entry in distribution.entry_points
-                if entry.group == ENTRY_POINT_GROUP
+                PolicyInfo(entry.name, entry.value, name, first.version)
+                for entry in _in_group(first)
             ]
         # Metadata is text that anybody may have written: one broken file must not hide the rest.
         except Exception as error:
             _warn(f"ignoring {_location(distribution)}: unreadable metadata ({error!r})")
             continue
-        if name not in seen:  # the first one on the path is the one Python imports from
+        if name not in seen:
             seen.add(name)
             yield from infos
+
+
+def _in_group(distribution: metadata.Distribution) -> list[metadata.EntryPoint]:
+    return [entry for entry in distribution.entry_points if entry.group == ENTRY_POINT_GROUP]
 
 
 def _location(distribution: metadata.Distribution) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import pytest
 
@@ -128,7 +129,8 @@ def test_json_is_one_object_on_stdout_and_progress_on_stderr(measured, capsys):
     assert exit_.value.code == 0
     result = json.loads(out)
     assert set(result) == {"command", "versions", "settings", "variants"}
-    assert result["command"].startswith("vtoken ")
+    words = shlex.split(result["command"])
+    assert words == ["vtoken", "run", *PROMPT, "--variants", "native,vtoken", "--json"]
     assert result["variants"] == {"native": FIGURES, "vtoken": FIGURES}
     assert result["settings"]["prompts"] == [{"name": "prompt 1", "tokens": 3}]
     assert "prepare: prepare" in err

@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     clean = console.results_only() if "--json" in arguments else nullcontext()
     try:
         with clean:
-            build_app(arguments)(arguments, prog_name="vtoken")
+            build_app(arguments)(arguments, prog_name="vtoken", obj=arguments)
     except Exception as error:
         code = console.report(error)
         if code is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path  # noqa: TC003 -- typer reads the annotations
 from typing import Annotated, Any
 
@@ -17,6 +16,7 @@ INTERRUPTED, TERMINATED = 130, 143
 
 
 def run(
+    ctx: typer.Context,
     model: Annotated[
         str | None,
         typer.Option(help="Local folder or Hugging Face name; without it, a small SmolLM2."),
@@ -105,7 +105,7 @@ def run(
         check_invariants=check_invariants,
     )  # fmt: skip
     result = _execute(settings, prompt or [], prompt_file or [], verbose=verbose)
-    _show(result, as_json=as_json)
+    _show(result, ctx.obj, as_json=as_json)
 
 
 def _execute(
@@ -126,13 +126,13 @@ def _execute(
         raise typer.Exit(code) from None
 
 
-def _show(result: dict[str, Any], *, as_json: bool) -> None:
+def _show(result: dict[str, Any], arguments: list[str], *, as_json: bool) -> None:
     from vtoken_sdk.bench import report
 
     for warning in report.fault_warnings(result):
         typer.echo(f"Warning: {warning}", err=True)
     if as_json:
-        command = shlex.join(["vtoken", *sys.argv[1:]])
+        command = shlex.join(["vtoken", *arguments])
         console.print_json({"command": command, **result})
         return
     for title, by_variant in report.texts(result):

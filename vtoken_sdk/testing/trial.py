@@ -88,7 +88,11 @@ class Trial:
 
 
 def search_settings(examples: int, steps: int = 1, *, shrink: bool = True) -> settings:
-    """How Hypothesis searches: nothing is remembered, so a seed says it all."""
+    """How Hypothesis searches: nothing is remembered from run to run.
+
+    It also tries constants found in the code that is loaded, so a seed leads to the same inputs
+    where the same modules are loaded. A replay file holds the input itself.
+    """
     return settings(
         max_examples=examples,
         stateful_step_count=steps,
