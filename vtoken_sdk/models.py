@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import logging
 import os
 import shutil
@@ -97,6 +98,16 @@ def resolve_model(name: str | None) -> str:
         what = "is a file" if folder.exists() else "does not exist"
         raise ConfigError(f"model {name} {what}; name a folder with a config.json, or a hub model")
     return _hub_model(name)
+
+
+def position_limit(model: str) -> int | None:
+    """Positions a model in a local folder was trained for, as far as its configuration says."""
+    try:
+        config = json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
+        limit = config.get("text_config", config).get("max_position_embeddings")
+    except (OSError, ValueError, AttributeError):
+        return None  # loading it will tell what is wrong
+    return limit if isinstance(limit, int) else None
 
 
 def _local_model(folder: Path) -> str:

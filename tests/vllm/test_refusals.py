@@ -7,6 +7,7 @@ import multiprocessing
 
 import pytest
 
+from vtoken_sdk.config import built_for_cpu
 from vtoken_sdk.errors import (
     ConfigError,
     PolicyLoadError,
@@ -122,6 +123,12 @@ def test_a_vllm_whose_inner_parts_differ(tiny, monkeypatch):
     monkeypatch.delattr(Scheduler, "_reserve_prefill_lookahead")
     with pytest.raises(UnsupportedError, match="_reserve_prefill_lookahead"):
         engine_args(tiny, **GOOD)
+
+
+def test_the_platform_is_told_without_importing_vllm():
+    from vllm.platforms import current_platform
+
+    assert built_for_cpu() is current_platform.is_cpu()
 
 
 def test_no_vllm(tiny, monkeypatch):
