@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from vtoken_sdk.errors import ConfigError
+from vtoken_sdk.errors import ConfigError, validation_problems
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,11 +86,7 @@ def make_config(**settings: Any) -> VTokenConfig:
     try:
         return VTokenConfig(**settings)
     except ValidationError as error:
-        wrong = "; ".join(
-            f"{'.'.join(map(str, e['loc']))}: {e['msg']}, got {e['input']!r}"
-            for e in error.errors()
-        )
-        raise ConfigError(f"wrong settings: {wrong}") from None
+        raise ConfigError(f"wrong settings: {validation_problems(error)}") from None
 
 
 def read_config(additional_config: Mapping[str, Any]) -> VTokenConfig | None:

@@ -44,6 +44,7 @@ REFUSED = {
         "a budget of at least 68",
     ),
     "an interval that is no multiple": ((*PROMPT, "--prefill-interval", "100"), "use 128"),
+    "an unknown dtype": ((*PROMPT, "--dtype", "float7"), "auto, half, float16, bfloat16, float, f"),
     "an interval of 0": ((*PROMPT, "--prefill-interval", "0"), "must be at least 1"),
     "small blocks": ((*PROMPT, "--block-size", "16"), "multiples of 32; use 32"),
     "odd blocks": ((*PROMPT, "--block-size", "48", "--budget", "500"), "multiples of 32; use 32"),

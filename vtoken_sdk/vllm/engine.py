@@ -13,7 +13,7 @@ from vtoken_sdk.config import (
     default_block_size,
     make_config,
 )
-from vtoken_sdk.errors import ConfigError
+from vtoken_sdk.errors import ConfigError, validation_problems
 from vtoken_sdk.parameters import DEFAULT_PRESET, preset_args
 from vtoken_sdk.policy import Signal
 from vtoken_sdk.registry import load_policy, make_policy
@@ -127,6 +127,7 @@ def _piecewise(compilation_config: Any) -> Any:
 
 def _vllm_config(arguments: dict[str, Any]) -> Any:
     """Let vLLM check its own arguments, in this process."""
+    from pydantic import ValidationError
     from vllm import EngineArgs
 
     try:
@@ -141,7 +142,8 @@ def _vllm_config(arguments: dict[str, Any]) -> Any:
             else f"\nThere is no folder {model}: check the name; offline, give the folder of a "
             "downloaded model"
         )
-        raise ConfigError(f"vLLM refuses this configuration: {error}{advice}") from error
+        reason = validation_problems(error) if isinstance(error, ValidationError) else error
+        raise ConfigError(f"vLLM refuses this configuration: {reason}{advice}") from error
 
 
 def _check_pool(vllm_config: Any) -> None:
