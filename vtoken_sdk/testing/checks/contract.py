@@ -70,7 +70,7 @@ def api_version(trial: Trial) -> None:
 
 @check("default-constructible", "it can be made without arguments", Group.CONTRACT, ("hook",))
 def default_constructible(trial: Trial) -> None:
-    """``vtoken serve --policy NAME`` has to work without further arguments."""
+    """``vtoken run --policy NAME`` has to work without further arguments."""
     call = f"{trial.policy.__name__}()"
     try:
         policy = trial.policy()
