@@ -199,6 +199,26 @@ FAULTS = {
         policy_source("undecorated", "depth: int = 3").replace("@dataclass\n", ""),
         r"parameters \(depth\) but is no dataclass",
     ),
+    "scoreless": (
+        policy_source("scoreless").replace("score", "scores"),
+        r"the class Example needs a method score\(self, seq\) that rates the live tokens",
+    ),
+    "score-is-data": (
+        policy_source("score-is-data", "score = 1.0").replace("def score", "def other"),
+        r"the class Example needs a method score",
+    ),
+    "selectless": (
+        policy_source("selectless").replace("ScoringPolicy", "Policy").replace("score", "other"),
+        r"the class Example needs a method select\(self, seq, count\) .* or derive it from Scor",
+    ),
+    "score-never-asked": (
+        policy_source("score-never-asked").replace("ScoringPolicy", "Policy"),
+        r"the class Example has score\(\), which is never asked: derive it from ScoringPolicy",
+    ),
+    "select-never-asked": (
+        policy_source("select-never-asked").replace("score", "select"),
+        r"the class Example has select\(\), which a ScoringPolicy is .* derive it from Policy",
+    ),
 }
 
 
@@ -245,6 +265,18 @@ def test_without_any_metadata_the_advice_is_to_install(monkeypatch: pytest.Monke
         registry.find_policy("random")
 
 
+def test_a_method_may_come_from_a_base(site: Path) -> None:
+    source = policy_source("base") + (
+        "\n@dataclass\nclass Mixin:\n    def select(self, seq, count): ...\n"
+        "\nclass Heir(Example):\n    name = 'heir'\n"
+        "\nfrom vtoken_sdk import Policy\n"
+        "class Mixed(Mixin, Policy):\n    name = 'mixed'\n"
+    )
+    (site / "bases.py").write_text(source)
+    for name in ("Heir", "Mixed"):
+        assert registry.load_policy(f"{site / 'bases.py'}:{name}").__name__ == name
+
+
 # Families
 
 FAMILY = """
@@ -255,6 +287,8 @@ from vtoken_sdk.errors import UsageError
 @dataclass
 class Sized(ScoringPolicy):
     \"\"\"One of a family.\"\"\"
+    def score(self, seq):
+        return seq.token_ids.float()
 
 @hookimpl
 def vtoken_policy_variant(variant):

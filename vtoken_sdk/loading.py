@@ -13,7 +13,7 @@ import pluggy
 
 from vtoken_sdk import hookspecs
 from vtoken_sdk.errors import PolicyFamilyError, PolicyLoadError, UsageError
-from vtoken_sdk.policy import API_VERSION, Policy
+from vtoken_sdk.policy import API_VERSION, Policy, ScoringPolicy
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -191,6 +191,7 @@ def check_class(policy: Any) -> None:
     check_kind(policy)
     check_api_version(policy)
     check_dataclass(policy)
+    check_answers(policy)
 
 
 def check_kind(policy: Any) -> None:
@@ -238,6 +239,37 @@ def check_dataclass(policy: type[Policy]) -> None:
             f"the class {policy.__name__} has parameters ({', '.join(fields)}) "
             "but is no dataclass; put @dataclass above it"
         )
+
+
+def check_answers(policy: type[Policy]) -> None:
+    """See that it has the method that is asked which tokens go.
+
+    Raises:
+        PolicyLoadError: Naming the method to write.
+    """
+    scores = _has(policy, "score", ScoringPolicy)
+    selects = _has(policy, "select", Policy)
+    if scores if issubclass(policy, ScoringPolicy) else selects:
+        return
+    name = policy.__name__
+    if scores:
+        problem = "has score(), which is never asked: derive it from ScoringPolicy"
+    elif selects:
+        problem = "has select(), which a ScoringPolicy is never asked for: derive it from Policy"
+    elif issubclass(policy, ScoringPolicy):
+        problem = "needs a method score(self, seq) that rates the live tokens"
+    else:
+        problem = (
+            "needs a method select(self, seq, count) that chooses the tokens to evict; or derive "
+            "it from ScoringPolicy and write score(self, seq)"
+        )
+    raise PolicyLoadError(f"the class {name} {problem}")
+
+
+def _has(policy: type[Policy], method: str, base: type[Policy]) -> bool:
+    """Whether a class has a method of its own, not just the one of ``base`` that raises."""
+    found = getattr(policy, method, None)
+    return callable(found) and found is not getattr(base, method)
 
 
 def _describe(error: BaseException) -> str:

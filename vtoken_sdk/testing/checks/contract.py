@@ -37,10 +37,11 @@ def hook(trial: Trial) -> None:
         found = trial.subject.announced_class
         loading.check_kind(found)
         loading.check_dataclass(found)
+        loading.check_answers(found)
     except PolicyFamilyError:
         raise  # a name that is not complete: nothing is wrong with the policy
     except PolicyLoadError as error:
-        raise Broken(f"this: {error}", "a subclass of vtoken_sdk.Policy", call) from None
+        raise Broken(f"this: {error}", "a class that is a policy", call) from None
 
 
 @check("unique-name", "its name is its own", Group.CONTRACT, needs=("hook",))
