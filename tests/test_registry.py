@@ -350,8 +350,26 @@ def test_a_class_in_a_file_needs_no_package(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("reference", "reason"),
     [
-        ("good.py", "say which class of good.py is the policy"),
-        ("good.py:Missing", "policy file good.py: it has no class Missing"),
+        ("good.py", "say which class of good.py is the policy: good.py:Example"),
+        ("good.py:", "say which class of good.py is the policy: good.py:Example"),
+        ("two.py", "say which class of two.py is the policy: two.py:ClassName"),
+        ("bad.py", "say which class of bad.py is the policy: bad.py:ClassName"),
+        ("syntax.py", "say which class of syntax.py is the policy: syntax.py:ClassName"),
+        ("good.py:Missing", "policy file good.py: it has no class Missing. Its policies: Example"),
+        ("good.py:Exampel", "no class Exampel; did you mean 'Example'. Its policies: Example"),
+        ("good.py:A:B", "policy file good.py: it has no class A:B"),
+        ("empty.py:Example", "it has no class Example. It has no policies at all"),
+        ("missing.py", "missing.py does not exist"),
+        ("./folder:Example", "folder is a folder: name a file in it, folder/FILE.py:Example"),
+        ("folder/", "folder is a folder: name a file in it, folder/FILE.py:Class"),
+        (
+            "folder.py:Example",
+            "folder.py is a folder: name a file in it, folder.py/FILE.py:Example",
+        ),
+        ("./good:Example", "there is no file good; did you mean good.py:Example"),
+        ("./notes.txt:Example", "notes.txt is no Python file"),
+        ("no/such:Example", "policy file no/such does not exist"),
+        ("~nobody-of-that-name/x.py:X", "does not exist"),
         ("good.py:dataclass", "should be a subclass"),
         ("missing.py:Example", "missing.py does not exist"),
         ("bad.py:Example", "policy file bad.py: running it failed: ZeroDivisionError"),
@@ -363,8 +381,39 @@ def test_a_wrong_file_reference_is_explained(
     monkeypatch.chdir(tmp_path)
     Path("good.py").write_text(policy_source("good"))
     Path("bad.py").write_text("1 / 0")
+    Path("two.py").write_text("class A: ...\nclass B: ...\n")
+    Path("syntax.py").write_text("class A")
+    Path("empty.py").write_text("")
+    Path("notes.txt").write_text("class Example: ...\n")
+    Path("folder").mkdir()
+    Path("folder.py").mkdir()
     with pytest.raises(PolicyLoadError, match=reason):
         registry.load_policy(reference)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("folder:Example", "folder is a folder: name a file in it, folder/FILE.py:Class"),
+        ("folder", "folder is a folder: name a file in it, folder/FILE.py:Class"),
+        ("good:Example", "no policy 'good'; for the file here, say which class: good.py:Class"),
+        ("x" * 5000, "Known policies: "),
+    ],
+)
+def test_a_name_that_was_meant_for_a_file_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, reason: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("good.py").write_text(policy_source("good"))
+    Path("folder").mkdir()
+    with pytest.raises(UnknownPolicyError, match=reason):
+        registry.load_policy(name)
+
+
+def test_a_folder_takes_no_policy_s_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("random").mkdir()
+    assert registry.load_policy("random").name == "random"
 
 
 # Making

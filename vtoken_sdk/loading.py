@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +15,7 @@ import pluggy
 
 from vtoken_sdk import hookspecs
 from vtoken_sdk.errors import PolicyFamilyError, PolicyLoadError, UsageError
+from vtoken_sdk.parameters import did_you_mean
 from vtoken_sdk.policy import API_VERSION, Policy, ScoringPolicy
 
 if TYPE_CHECKING:
@@ -91,8 +94,8 @@ def _ask(manager: pluggy.PluginManager, name: str) -> Any:
 
 
 def is_file_reference(name: str) -> bool:
-    """Whether a policy name is of the form ``path/to/file.py:Class``."""
-    return name.endswith(".py") or ".py:" in name
+    """Whether a policy name is of the form ``path/to/file.py:Class``, or was meant to be."""
+    return name.endswith(".py") or ".py:" in name or "/" in name.partition(":")[0]
 
 
 def load_from_file(reference: str) -> type[Policy]:
@@ -106,9 +109,7 @@ def load_from_file(reference: str) -> type[Policy]:
     """
     found = FileReference.parse(reference)
     try:
-        policy = getattr(import_file(found.path.resolve()), found.class_name, None)
-        if policy is None:
-            raise PolicyLoadError(f"it has no class {found.class_name}")
+        policy = class_in(import_file(found.path.resolve()), found.class_name)
         check_class(policy)
     except PolicyLoadError as error:
         raise PolicyLoadError(f"policy file {found.path}: {error}") from error.__cause__
@@ -134,14 +135,68 @@ class FileReference:
         Raises:
             PolicyLoadError: If it names no class, or there is no such file.
         """
-        path, _, class_name = reference.rpartition(":")
-        if not path.endswith(".py"):
+        file, _, class_name = _split(reference)
+        path = Path(os.path.expanduser(file))  # noqa: PTH111 -- a Path raises for unknown users
+        if path.is_dir():
             raise PolicyLoadError(
-                f"say which class of {reference} is the policy: {reference}:ClassName"
+                f"{path} is a folder: name a file in it, {path / 'FILE.py'}:{class_name or 'Class'}"
             )
-        if not Path(path).is_file():
-            raise PolicyLoadError(f"policy file {path} does not exist (looked from {Path.cwd()})")
-        return cls(Path(path), class_name)
+        if not path.is_file():
+            raise PolicyLoadError(_no_file(path, class_name))
+        if path.suffix != ".py":
+            raise PolicyLoadError(f"policy file {path} is no Python file: its name should end .py")
+        if not class_name:
+            raise PolicyLoadError(
+                f"say which class of {path} is the policy: {path}:{_only_class(path)}"
+            )
+        return cls(path, class_name)
+
+
+def _split(reference: str) -> tuple[str, str, str]:
+    """The path, a colon and the class; of a path alone, the other two are empty."""
+    if reference.endswith(".py"):
+        return reference, "", ""
+    if ".py:" in reference:
+        file, colon, class_name = reference.partition(".py:")
+        return f"{file}.py", colon, class_name
+    return reference.partition(":")
+
+
+def _no_file(path: Path, class_name: str) -> str:
+    with_suffix = path.with_name(f"{path.name}.py")
+    if with_suffix.is_file():
+        return f"there is no file {path}; did you mean {with_suffix}:{class_name or 'Class'}?"
+    return f"policy file {path} does not exist (looked from {Path.cwd()})"
+
+
+def _only_class(path: Path) -> str:
+    """The class to name: the only one in a file, else whatever its name may be."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return "ClassName"
+    classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    return classes[0] if len(classes) == 1 else "ClassName"
+
+
+def class_in(module: ModuleType, name: str) -> Any:
+    """Take a class out of the module of a file; it may be anything.
+
+    Raises:
+        PolicyLoadError: If it has none of that name; lists the policies it has.
+    """
+    found = getattr(module, name, None)
+    if found is not None:
+        return found
+    known = [
+        each.__name__
+        for each in vars(module).values()
+        if isinstance(each, type)
+        and issubclass(each, Policy)
+        and each.__module__ == module.__name__
+    ]
+    has = f"Its policies: {', '.join(known)}" if known else "It has no policies at all"
+    raise PolicyLoadError(f"it has no class {name}{did_you_mean(name, known)} {has}")
 
 
 def import_reference(reference: str) -> Any:

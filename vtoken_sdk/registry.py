@@ -278,6 +278,13 @@ def _unknown(name: str) -> str:
         return (
             f"policy {name!r} is installed, but {RESTRICT}={os.environ[RESTRICT]!r} leaves it out"
         )
+    # Not by a Path, which raises where a name is too long.
+    if os.path.isdir(name):  # noqa: PTH112
+        return (
+            f"no policy {name!r}, and {name} is a folder: name a file in it, {name}/FILE.py:Class"
+        )
+    if os.path.isfile(f"{name}.py"):  # noqa: PTH113
+        return f"no policy {name!r}; for the file here, say which class: {name}.py:Class"
     known = [info.name for info in list_policies()]
     if not known:
         return f"no policy {name!r}: none is installed at all; run `pip install {DISTRIBUTION}`"

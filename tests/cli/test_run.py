@@ -22,7 +22,10 @@ REFUSED = {
     "an unknown parameter": ((*PROMPT, "--policy-arg", "sinkz=3"), "did you mean 'sinks'?"),
     "a parameter without value": ((*PROMPT, "--policy-arg", "sinks"), "name=value"),
     "a bad parameter": ((*PROMPT, "--policy-arg", "sinks=-1"), "sinks must be"),
-    "a policy file that is not there": ((*PROMPT, "--policy", "my.py:Mine"), "my.py"),
+    "a policy file that is not there": (
+        (*PROMPT, "--policy", "my.py:Mine"),
+        "policy file my.py does not exist",
+    ),
     "a budget of 0": ((*PROMPT, "--budget", "0"), "--budget must be at least 1"),
     "a negative budget": ((*PROMPT, "--budget", "-5"), "--budget must be at least 1"),
     "no requests": ((*PROMPT, "--requests", "0"), "--requests must be at least 1"),

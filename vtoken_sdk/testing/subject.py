@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vtoken_sdk import loading, registry
-from vtoken_sdk.errors import PolicyLoadError
 
 if TYPE_CHECKING:
     from vtoken_sdk.policy import Policy
@@ -71,10 +70,7 @@ class Subject:
         """
         if self.installed:
             return loading.ask_hook(self.module, self.info.module, self.name)
-        found = getattr(self.module, self._file.class_name, None)
-        if found is None:
-            raise PolicyLoadError(f"it has no class {self._file.class_name}")
-        return found
+        return loading.class_in(self.module, self._file.class_name)
 
     @property
     def policy(self) -> type[Policy]:
