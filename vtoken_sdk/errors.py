@@ -38,7 +38,11 @@ class PolicyLoadError(UsageError):
 
 
 class PolicyFamilyError(PolicyLoadError):
-    """The name stands for a family of policies, ``NAME:VARIANT``, and no variant was named."""
+    """Of a family of policies, ``NAME:VARIANT``, no variant was named, or one it does not have."""
+
+
+class MissingClassError(PolicyLoadError):
+    """The file the user named has no class of that name."""
 
 
 class ConfigError(UsageError):

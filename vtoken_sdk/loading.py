@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 from vtoken_sdk import hookspecs
-from vtoken_sdk.errors import PolicyFamilyError, PolicyLoadError, UsageError
+from vtoken_sdk.errors import MissingClassError, PolicyFamilyError, PolicyLoadError, UsageError
 from vtoken_sdk.parameters import did_you_mean
 from vtoken_sdk.policy import API_VERSION, Policy, ScoringPolicy
 
@@ -66,19 +66,22 @@ def ask_hook(module: Any, reference: str, name: str) -> Any:
     except PolicyFamilyError:
         raise
     except UsageError as error:  # it speaks for itself
-        raise PolicyLoadError(str(error)) from error
+        kind = PolicyFamilyError if ":" in name else PolicyLoadError
+        raise kind(str(error)) from error
     except (Exception, SystemExit) as error:
         raise PolicyLoadError(f"its hook failed: {_describe(error)}") from error
     if policy is None:
-        raise PolicyLoadError(_nothing_returned(reference, name))
+        raise _nothing_returned(reference, name)
     return policy
 
 
-def _nothing_returned(reference: str, name: str) -> str:
+def _nothing_returned(reference: str, name: str) -> PolicyLoadError:
     family, _, variant = name.partition(":")
     if variant:
-        return f"{family} has no variants; leave :{variant} out"
-    return f"module {reference} needs a function vtoken_policy with @hookimpl that returns a class"
+        return PolicyFamilyError(f"{family} has no variants; leave :{variant} out")
+    return PolicyLoadError(
+        f"module {reference} needs a function vtoken_policy with @hookimpl that returns a class"
+    )
 
 
 def _ask(manager: pluggy.PluginManager, name: str) -> Any:
@@ -109,10 +112,10 @@ def load_from_file(reference: str) -> type[Policy]:
     """
     found = FileReference.parse(reference)
     try:
-        policy = class_in(import_file(found.path.resolve()), found.class_name)
+        policy = found.class_in(import_file(found.path.resolve()))
         check_class(policy)
     except PolicyLoadError as error:
-        raise PolicyLoadError(f"policy file {found.path}: {error}") from error.__cause__
+        raise type(error)(f"policy file {found.path}: {error}") from error.__cause__
     return policy  # type: ignore[no-any-return]
 
 
@@ -151,6 +154,29 @@ class FileReference:
             )
         return cls(path, class_name)
 
+    def class_in(self, module: ModuleType) -> Any:
+        """Take the class out of the module of the file; it may be anything.
+
+        Raises:
+            MissingClassError: If it has none of that name; lists the policies it has.
+        """
+        found = getattr(module, self.class_name, None)
+        if found is not None:
+            return found
+        known = _policies_in(module)
+        has = f"Its policies: {', '.join(known)}" if known else "It has no policies at all"
+        hint = did_you_mean(self.class_name, known)
+        raise MissingClassError(f"it has no class {self.class_name}{hint} {has}")
+
+
+def _policies_in(module: ModuleType) -> list[str]:
+    classes = [each for each in vars(module).values() if isinstance(each, type)]
+    return [
+        each.__name__
+        for each in classes
+        if issubclass(each, Policy) and each.__module__ == module.__name__
+    ]
+
 
 def _split(reference: str) -> tuple[str, str, str]:
     """The path, a colon and the class; of a path alone, the other two are empty."""
@@ -177,26 +203,6 @@ def _only_class(path: Path) -> str:
         return "ClassName"
     classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
     return classes[0] if len(classes) == 1 else "ClassName"
-
-
-def class_in(module: ModuleType, name: str) -> Any:
-    """Take a class out of the module of a file; it may be anything.
-
-    Raises:
-        PolicyLoadError: If it has none of that name; lists the policies it has.
-    """
-    found = getattr(module, name, None)
-    if found is not None:
-        return found
-    known = [
-        each.__name__
-        for each in vars(module).values()
-        if isinstance(each, type)
-        and issubclass(each, Policy)
-        and each.__module__ == module.__name__
-    ]
-    has = f"Its policies: {', '.join(known)}" if known else "It has no policies at all"
-    raise PolicyLoadError(f"it has no class {name}{did_you_mean(name, known)} {has}")
 
 
 def import_reference(reference: str) -> Any:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vtoken_sdk import loading, registry
+from vtoken_sdk.errors import MissingClassError, PolicyFamilyError
 
 if TYPE_CHECKING:
     from vtoken_sdk.policy import Policy
@@ -69,8 +70,14 @@ class Subject:
             PolicyLoadError: If there is none.
         """
         if self.installed:
-            return loading.ask_hook(self.module, self.info.module, self.name)
-        return loading.class_in(self.module, self._file.class_name)
+            try:
+                return loading.ask_hook(self.module, self.info.module, self.name)
+            except PolicyFamilyError as error:
+                raise PolicyFamilyError(f"policy {self.name!r}: {error}") from None
+        try:
+            return self._file.class_in(self.module)
+        except MissingClassError as error:
+            raise MissingClassError(f"policy file {self._file.path}: {error}") from None
 
     @property
     def policy(self) -> type[Policy]:

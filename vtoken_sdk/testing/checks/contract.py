@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from vtoken_sdk import loading
-from vtoken_sdk.errors import PolicyFamilyError, PolicyLoadError
+from vtoken_sdk.errors import MissingClassError, PolicyFamilyError, PolicyLoadError
 from vtoken_sdk.parameters import parameters_of
 from vtoken_sdk.policy import API_VERSION, Policy
 from vtoken_sdk.testing.catalogue import Group, check
@@ -38,8 +38,8 @@ def hook(trial: Trial) -> None:
         loading.check_kind(found)
         loading.check_dataclass(found)
         loading.check_answers(found)
-    except PolicyFamilyError:
-        raise  # a name that is not complete: nothing is wrong with the policy
+    except (PolicyFamilyError, MissingClassError):
+        raise  # a name that is wrong or not complete: nothing is known of the policy
     except PolicyLoadError as error:
         raise Broken(f"this: {error}", "a class that is a policy", call) from None
 
