@@ -199,6 +199,29 @@ FAULTS = {
         policy_source("undecorated", "depth: int = 3").replace("@dataclass\n", ""),
         r"parameters \(depth\) but is no dataclass",
     ),
+    "signals": (
+        policy_source("signals", "signals = 'attention'"),
+        "signals of the class Example should be a set of attention, keys .* got 'attention'",
+    ),
+    "signal": (
+        policy_source("signal", "signals = {'attention', 'values'}"),
+        "signals of the class Example should be a set of attention, keys",
+    ),
+    "presets": (
+        policy_source("presets", "presets = ['paper']"),
+        r"presets of the class Example should look like .* got \['paper'\]",
+    ),
+    "preset": (
+        policy_source("preset", "presets = {'paper': None}"),
+        "presets of the class Example should look like .* got {'paper': None}",
+    ),
+    "default": (
+        policy_source(
+            "default",
+            "from dataclasses import field\n    x: int = field(default_factory=lambda: 1 / 0)",
+        ),
+        "the default of x of the class Example cannot be made: ZeroDivisionError",
+    ),
     "scoreless": (
         policy_source("scoreless").replace("score", "scores"),
         r"the class Example needs a method score\(self, seq\) that rates the live tokens",
@@ -316,7 +339,7 @@ def test_a_variant_is_loaded_by_the_name_of_its_family(family: None) -> None:
         ("sized:medium", "'sized:medium' of vtoken-sized 3.0: no size 'medium'; there are small"),
         ("sized", "'sized' of vtoken-sized 3.0: no size ''; there are small and large"),
         ("sized:misnamed", "is named 'someone'"),
-        ("random:", "'random:' of vtoken-sdk .*is named 'random'"),
+        ("random:", "'random:' of vtoken-sdk .*random has no variants; leave the colon out"),
         ("random:x", "random has no variants; leave :x out"),
     ],
 )
@@ -361,6 +384,7 @@ def test_a_class_in_a_file_needs_no_package(tmp_path: Path) -> None:
         ("empty.py:Example", "it has no class Example. It has no policies at all"),
         ("missing.py", "missing.py does not exist"),
         ("./folder:Example", "folder is a folder: name a file in it, folder/FILE.py:Example"),
+        ("/dev/null", "/dev/null is no file that can be imported"),
         ("folder/", "folder is a folder: name a file in it, folder/FILE.py:Class"),
         (
             "folder.py:Example",
@@ -397,6 +421,7 @@ def test_a_wrong_file_reference_is_explained(
         ("folder:Example", "folder is a folder: name a file in it, folder/FILE.py:Class"),
         ("folder", "folder is a folder: name a file in it, folder/FILE.py:Class"),
         ("good:Example", "no policy 'good'; for the file here, say which class: good.py:Class"),
+        ("notes.txt:Example", "the file notes.txt is no Python file"),
         ("x" * 5000, "Known policies: "),
     ],
 )
@@ -405,6 +430,7 @@ def test_a_name_that_was_meant_for_a_file_is_explained(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("good.py").write_text(policy_source("good"))
+    Path("notes.txt").write_text("class Example: ...\n")
     Path("folder").mkdir()
     with pytest.raises(UnknownPolicyError, match=reason):
         registry.load_policy(name)
@@ -428,6 +454,14 @@ def test_make_policy_sets_parameters() -> None:
 def test_make_policy_passes_on_what_the_policy_refuses() -> None:
     with pytest.raises(ConfigError, match="policy 'random': sinks must be a whole number"):
         registry.make_policy("random", {"sinks": "-1"})
+
+
+def test_a_policy_that_fails_when_it_is_made_is_at_fault(site: Path) -> None:
+    body = "def __post_init__(self):\n        {}['key']"
+    modules = {"unmade": policy_source("unmade", body)}
+    install(site, "vtoken-unmade", {"unmade": "unmade"}, modules)
+    with pytest.raises(PolicyLoadError, match="policy 'unmade' cannot be made: KeyError: 'key'"):
+        registry.make_policy("unmade")
 
 
 def test_presets_set_what_the_user_does_not() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import importlib
 import importlib.util
-import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,8 @@ import pluggy
 from vtoken_sdk import hookspecs
 from vtoken_sdk.errors import MissingClassError, PolicyFamilyError, PolicyLoadError, UsageError
 from vtoken_sdk.parameters import did_you_mean
-from vtoken_sdk.policy import API_VERSION, Policy, ScoringPolicy
+from vtoken_sdk.paths import expanded
+from vtoken_sdk.policy import API_VERSION, Policy, ScoringPolicy, Signal
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -34,6 +36,8 @@ def load_from_module(reference: str, name: str) -> type[Policy]:
     """
     policy = ask_hook(import_reference(reference), reference, name)
     check_class(policy)
+    if f"{policy.name}:" == name:
+        raise PolicyFamilyError(f"{policy.name} has no variants; leave the colon out")
     if policy.name != name:
         raise PolicyLoadError(
             f"the class {policy.__name__} is named {policy.name!r}; "
@@ -139,7 +143,7 @@ class FileReference:
             PolicyLoadError: If it names no class, or there is no such file.
         """
         file, _, class_name = _split(reference)
-        path = Path(os.path.expanduser(file))  # noqa: PTH111 -- a Path raises for unknown users
+        path = expanded(file)
         if path.is_dir():
             raise PolicyLoadError(
                 f"{path} is a folder: name a file in it, {path / 'FILE.py'}:{class_name or 'Class'}"
@@ -192,6 +196,8 @@ def _no_file(path: Path, class_name: str) -> str:
     with_suffix = path.with_name(f"{path.name}.py")
     if with_suffix.is_file():
         return f"there is no file {path}; did you mean {with_suffix}:{class_name or 'Class'}?"
+    if path.exists():
+        return f"policy file {path} is no file that can be imported"
     return f"policy file {path} does not exist (looked from {Path.cwd()})"
 
 
@@ -253,6 +259,7 @@ def check_class(policy: Any) -> None:
     check_api_version(policy)
     check_dataclass(policy)
     check_answers(policy)
+    check_declarations(policy)
 
 
 def check_kind(policy: Any) -> None:
@@ -300,6 +307,37 @@ def check_dataclass(policy: type[Policy]) -> None:
             f"the class {policy.__name__} has parameters ({', '.join(fields)}) "
             "but is no dataclass; put @dataclass above it"
         )
+
+
+def check_declarations(policy: type[Policy]) -> None:
+    """See that what it says of itself can be read.
+
+    Raises:
+        PolicyLoadError: Naming what cannot, and what it should be.
+    """
+    name, signals, presets = policy.__name__, policy.signals, policy.presets
+    known = tuple(Signal)
+    if not isinstance(signals, set | frozenset) or any(each not in known for each in signals):
+        raise PolicyLoadError(
+            f"signals of the class {name} should be a set of {', '.join(known)} "
+            f"as members of vtoken_sdk.Signal, got {signals!r}"
+        )
+    if not isinstance(presets, Mapping) or not all(
+        isinstance(each, Mapping) for each in presets.values()
+    ):
+        raise PolicyLoadError(
+            f'presets of the class {name} should look like {{"paper": {{"sinks": 0}}}}, '
+            f"got {presets!r}"
+        )
+    for field in dataclasses.fields(policy):
+        if field.default_factory is not dataclasses.MISSING:
+            try:
+                field.default_factory()
+            except Exception as error:
+                raise PolicyLoadError(
+                    f"the default of {field.name} of the class {name} cannot be made: "
+                    f"{_describe(error)}"
+                ) from error
 
 
 def check_answers(policy: type[Policy]) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vtoken_sdk.errors import ConfigError
+from vtoken_sdk.paths import expanded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 def cache_folder() -> Path:
     """The folder for what is made once: ``VTOKEN_CACHE``, by default ``~/.cache/vtoken``."""
-    return Path(os.environ.get("VTOKEN_CACHE") or Path("~/.cache/vtoken")).expanduser().resolve()
+    return expanded(os.environ.get("VTOKEN_CACHE") or "~/.cache/vtoken").resolve()
 
 
 def small_model_path(cache: Path | None = None) -> Path:
@@ -91,7 +92,7 @@ def resolve_model(name: str | None) -> str:
     """
     if name is None:
         return str(prepare_small_model())
-    folder = Path(name).expanduser()
+    folder = expanded(name)
     if folder.is_dir():
         return _local_model(folder)
     if folder.exists() or name.startswith((".", "/", "~")):

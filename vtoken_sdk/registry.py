@@ -189,6 +189,9 @@ def make_policy(
         return policy(**values)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"policy {policy.name!r}: {error}") from error
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        raise PolicyLoadError(f"policy {policy.name!r} cannot be made: {what}") from error
 
 
 def _load(info: PolicyInfo, name: str) -> type[Policy]:
@@ -285,6 +288,8 @@ def _unknown(name: str) -> str:
         )
     if os.path.isfile(f"{name}.py"):  # noqa: PTH113
         return f"no policy {name!r}; for the file here, say which class: {name}.py:Class"
+    if os.path.isfile(name):  # noqa: PTH113
+        return f"no policy {name!r}, and the file {name} is no Python file: its name should end .py"
     known = [info.name for info in list_policies()]
     if not known:
         return f"no policy {name!r}: none is installed at all; run `pip install {DISTRIBUTION}`"

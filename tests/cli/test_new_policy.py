@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -75,8 +76,10 @@ def test_a_dry_run_writes_nothing(vtoken: Run, tmp_path: Path) -> None:
 
 def test_the_folder_can_be_chosen(vtoken: Run, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    for folder in ("empty", "deep/er"):
-        assert vtoken("new-policy", "my-idea", "--dir", folder).returncode == 0
+    for folder in ("empty", "deep/er", "in between"):
+        done = vtoken("new-policy", "my-idea", "--dir", folder)
+        assert done.returncode == 0
+        assert f"cd {shlex.quote(folder)} && pip" in done.stdout
         assert written(tmp_path / folder) == FILES
 
 

@@ -38,6 +38,7 @@ def hook(trial: Trial) -> None:
         loading.check_kind(found)
         loading.check_dataclass(found)
         loading.check_answers(found)
+        loading.check_declarations(found)
     except (PolicyFamilyError, MissingClassError):
         raise  # a name that is wrong or not complete: nothing is known of the policy
     except PolicyLoadError as error:
