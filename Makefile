@@ -66,8 +66,9 @@ test: setup lint check ## Lint, then every test
 test-thorough: $(VENV)/.installed ## 100,000 steps of the state machine, other ones each time: minutes
 	@HYPOTHESIS_PROFILE=thorough $(PY) -m pytest tests/testing/test_state_machine.py
 
-test-matrix: setup ## Every combination of settings on real vLLM: hours
-	@$(PY) -m pytest tests/vllm -m matrix
+# Engines of one group take turns in one process; two groups at a time.
+test-matrix: setup ## Every combination of settings on real vLLM: an hour or more
+	@$(PY) -m pytest tests/vllm -m matrix -n 2 --dist loadgroup
 
 clean: ## Remove .venv and what builds and tools left behind
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -14,6 +14,9 @@ class Example(ScoringPolicy):
     name = "{name}"
     {body}
 
+    def score(self, seq):
+        return seq.token_ids.float()
+
 @hookimpl
 def vtoken_policy():
     return Example

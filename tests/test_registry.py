@@ -199,6 +199,49 @@ FAULTS = {
         policy_source("undecorated", "depth: int = 3").replace("@dataclass\n", ""),
         r"parameters \(depth\) but is no dataclass",
     ),
+    "signals": (
+        policy_source("signals", "signals = 'attention'"),
+        "signals of the class Example should be a set of attention, keys .* got 'attention'",
+    ),
+    "signal": (
+        policy_source("signal", "signals = {'attention', 'values'}"),
+        "signals of the class Example should be a set of attention, keys",
+    ),
+    "presets": (
+        policy_source("presets", "presets = ['paper']"),
+        r"presets of the class Example should look like .* got \['paper'\]",
+    ),
+    "preset": (
+        policy_source("preset", "presets = {'paper': None}"),
+        "presets of the class Example should look like .* got {'paper': None}",
+    ),
+    "default": (
+        policy_source(
+            "default",
+            "from dataclasses import field\n    x: int = field(default_factory=lambda: 1 / 0)",
+        ),
+        "the default of x of the class Example cannot be made: ZeroDivisionError",
+    ),
+    "scoreless": (
+        policy_source("scoreless").replace("score", "scores"),
+        r"the class Example needs a method score\(self, seq\) that rates the live tokens",
+    ),
+    "score-is-data": (
+        policy_source("score-is-data", "score = 1.0").replace("def score", "def other"),
+        r"the class Example needs a method score",
+    ),
+    "selectless": (
+        policy_source("selectless").replace("ScoringPolicy", "Policy").replace("score", "other"),
+        r"the class Example needs a method select\(self, seq, count\) .* or derive it from Scor",
+    ),
+    "score-never-asked": (
+        policy_source("score-never-asked").replace("ScoringPolicy", "Policy"),
+        r"the class Example has score\(\), which is never asked: derive it from ScoringPolicy",
+    ),
+    "select-never-asked": (
+        policy_source("select-never-asked").replace("score", "select"),
+        r"the class Example has select\(\), which a ScoringPolicy is .* derive it from Policy",
+    ),
 }
 
 
@@ -245,6 +288,18 @@ def test_without_any_metadata_the_advice_is_to_install(monkeypatch: pytest.Monke
         registry.find_policy("random")
 
 
+def test_a_method_may_come_from_a_base(site: Path) -> None:
+    source = policy_source("base") + (
+        "\n@dataclass\nclass Mixin:\n    def select(self, seq, count): ...\n"
+        "\nclass Heir(Example):\n    name = 'heir'\n"
+        "\nfrom vtoken_sdk import Policy\n"
+        "class Mixed(Mixin, Policy):\n    name = 'mixed'\n"
+    )
+    (site / "bases.py").write_text(source)
+    for name in ("Heir", "Mixed"):
+        assert registry.load_policy(f"{site / 'bases.py'}:{name}").__name__ == name
+
+
 # Families
 
 FAMILY = """
@@ -255,6 +310,8 @@ from vtoken_sdk.errors import UsageError
 @dataclass
 class Sized(ScoringPolicy):
     \"\"\"One of a family.\"\"\"
+    def score(self, seq):
+        return seq.token_ids.float()
 
 @hookimpl
 def vtoken_policy_variant(variant):
@@ -282,7 +339,7 @@ def test_a_variant_is_loaded_by_the_name_of_its_family(family: None) -> None:
         ("sized:medium", "'sized:medium' of vtoken-sized 3.0: no size 'medium'; there are small"),
         ("sized", "'sized' of vtoken-sized 3.0: no size ''; there are small and large"),
         ("sized:misnamed", "is named 'someone'"),
-        ("random:", "'random:' of vtoken-sdk .*is named 'random'"),
+        ("random:", "'random:' of vtoken-sdk .*random has no variants; leave the colon out"),
         ("random:x", "random has no variants; leave :x out"),
     ],
 )
@@ -316,8 +373,27 @@ def test_a_class_in_a_file_needs_no_package(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("reference", "reason"),
     [
-        ("good.py", "say which class of good.py is the policy"),
-        ("good.py:Missing", "policy file good.py: it has no class Missing"),
+        ("good.py", "say which class of good.py is the policy: good.py:Example"),
+        ("good.py:", "say which class of good.py is the policy: good.py:Example"),
+        ("two.py", "say which class of two.py is the policy: two.py:ClassName"),
+        ("bad.py", "say which class of bad.py is the policy: bad.py:ClassName"),
+        ("syntax.py", "say which class of syntax.py is the policy: syntax.py:ClassName"),
+        ("good.py:Missing", "policy file good.py: it has no class Missing. Its policies: Example"),
+        ("good.py:Exampel", "no class Exampel; did you mean 'Example'. Its policies: Example"),
+        ("good.py:A:B", "policy file good.py: it has no class A:B"),
+        ("empty.py:Example", "it has no class Example. It has no policies at all"),
+        ("missing.py", "missing.py does not exist"),
+        ("./folder:Example", "folder is a folder: name a file in it, folder/FILE.py:Example"),
+        ("/dev/null", "/dev/null is no file that can be imported"),
+        ("folder/", "folder is a folder: name a file in it, folder/FILE.py:Class"),
+        (
+            "folder.py:Example",
+            "folder.py is a folder: name a file in it, folder.py/FILE.py:Example",
+        ),
+        ("./good:Example", "there is no file good; did you mean good.py:Example"),
+        ("./notes.txt:Example", "notes.txt is no Python file"),
+        ("no/such:Example", "policy file no/such does not exist"),
+        ("~nobody-of-that-name/x.py:X", "does not exist"),
         ("good.py:dataclass", "should be a subclass"),
         ("missing.py:Example", "missing.py does not exist"),
         ("bad.py:Example", "policy file bad.py: running it failed: ZeroDivisionError"),
@@ -329,8 +405,41 @@ def test_a_wrong_file_reference_is_explained(
     monkeypatch.chdir(tmp_path)
     Path("good.py").write_text(policy_source("good"))
     Path("bad.py").write_text("1 / 0")
+    Path("two.py").write_text("class A: ...\nclass B: ...\n")
+    Path("syntax.py").write_text("class A")
+    Path("empty.py").write_text("")
+    Path("notes.txt").write_text("class Example: ...\n")
+    Path("folder").mkdir()
+    Path("folder.py").mkdir()
     with pytest.raises(PolicyLoadError, match=reason):
         registry.load_policy(reference)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("folder:Example", "folder is a folder: name a file in it, folder/FILE.py:Class"),
+        ("folder", "folder is a folder: name a file in it, folder/FILE.py:Class"),
+        ("good:Example", "no policy 'good'; for the file here, say which class: good.py:Class"),
+        ("notes.txt:Example", "the file notes.txt is no Python file"),
+        ("x" * 5000, "Known policies: "),
+    ],
+)
+def test_a_name_that_was_meant_for_a_file_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, reason: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("good.py").write_text(policy_source("good"))
+    Path("notes.txt").write_text("class Example: ...\n")
+    Path("folder").mkdir()
+    with pytest.raises(UnknownPolicyError, match=reason):
+        registry.load_policy(name)
+
+
+def test_a_folder_takes_no_policy_s_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("random").mkdir()
+    assert registry.load_policy("random").name == "random"
 
 
 # Making
@@ -345,6 +454,14 @@ def test_make_policy_sets_parameters() -> None:
 def test_make_policy_passes_on_what_the_policy_refuses() -> None:
     with pytest.raises(ConfigError, match="policy 'random': sinks must be a whole number"):
         registry.make_policy("random", {"sinks": "-1"})
+
+
+def test_a_policy_that_fails_when_it_is_made_is_at_fault(site: Path) -> None:
+    body = "def __post_init__(self):\n        {}['key']"
+    modules = {"unmade": policy_source("unmade", body)}
+    install(site, "vtoken-unmade", {"unmade": "unmade"}, modules)
+    with pytest.raises(PolicyLoadError, match="policy 'unmade' cannot be made: KeyError: 'key'"):
+        registry.make_policy("unmade")
 
 
 def test_presets_set_what_the_user_does_not() -> None:

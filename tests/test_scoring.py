@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
+from tests.policies.official import cal_similarity
 from vtoken_sdk import scoring
 
 
@@ -39,6 +42,41 @@ def test_redundancy_does_not_depend_on_how_rows_are_chunked(
     torch.testing.assert_close(whole.sum(0), torch.ones(3))
     monkeypatch.setattr(scoring, "_CHUNK", 7)
     torch.testing.assert_close(scoring.redundancy(keys), whole)
+
+
+@pytest.mark.parametrize("n", [65, 200, 333])
+def test_redundancy_of_many_chunks_is_the_official_one(n: int) -> None:
+    torch.manual_seed(n)
+    keys = torch.randn(n, 2, 16)
+    keys[n // 2 :] = keys[: n - n // 2] + 0.3 * torch.randn(n - n // 2, 2, 16)
+    found = scoring.redundancy(keys)
+    for head in range(2):
+        official = cal_similarity(keys[:, head].double().numpy())
+        torch.testing.assert_close(found[:, head], torch.from_numpy(official).float())
+
+
+class Largest(TorchDispatchMode):
+    """Notes the largest tensor that is made."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(made):
+            if isinstance(tensor, torch.Tensor):
+                self.elements = max(self.elements, tensor.numel())
+        return made
+
+
+def test_redundancy_never_holds_all_pairs() -> None:
+    """At the end of a long prompt, they would not fit."""
+    largest = {}
+    for n in (1000, 2000):
+        with Largest() as made:
+            scoring.redundancy(torch.randn(n, 3, 8))
+        largest[n] = made.elements
+    assert largest[2000] == 2 * largest[1000]
+    assert largest[2000] < 2000**2 / 10
 
 
 def test_a_key_of_zeros_is_similar_to_nothing() -> None:

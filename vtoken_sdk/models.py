@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import logging
 import os
 import shutil
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vtoken_sdk.errors import ConfigError
+from vtoken_sdk.paths import expanded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 def cache_folder() -> Path:
     """The folder for what is made once: ``VTOKEN_CACHE``, by default ``~/.cache/vtoken``."""
-    return Path(os.environ.get("VTOKEN_CACHE") or Path("~/.cache/vtoken")).expanduser().resolve()
+    return expanded(os.environ.get("VTOKEN_CACHE") or "~/.cache/vtoken").resolve()
 
 
 def small_model_path(cache: Path | None = None) -> Path:
@@ -90,13 +92,23 @@ def resolve_model(name: str | None) -> str:
     """
     if name is None:
         return str(prepare_small_model())
-    folder = Path(name).expanduser()
+    folder = expanded(name)
     if folder.is_dir():
         return _local_model(folder)
     if folder.exists() or name.startswith((".", "/", "~")):
         what = "is a file" if folder.exists() else "does not exist"
         raise ConfigError(f"model {name} {what}; name a folder with a config.json, or a hub model")
     return _hub_model(name)
+
+
+def position_limit(model: str) -> int | None:
+    """Positions a model in a local folder was trained for, as far as its configuration says."""
+    try:
+        config = json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
+        limit = config.get("text_config", config).get("max_position_embeddings")
+    except (OSError, ValueError, AttributeError):
+        return None  # loading it will tell what is wrong
+    return limit if isinstance(limit, int) else None
 
 
 def _local_model(folder: Path) -> str:

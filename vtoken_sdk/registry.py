@@ -189,6 +189,9 @@ def make_policy(
         return policy(**values)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"policy {policy.name!r}: {error}") from error
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        raise PolicyLoadError(f"policy {policy.name!r} cannot be made: {what}") from error
 
 
 def _load(info: PolicyInfo, name: str) -> type[Policy]:
@@ -278,6 +281,15 @@ def _unknown(name: str) -> str:
         return (
             f"policy {name!r} is installed, but {RESTRICT}={os.environ[RESTRICT]!r} leaves it out"
         )
+    # Not by a Path, which raises where a name is too long.
+    if os.path.isdir(name):  # noqa: PTH112
+        return (
+            f"no policy {name!r}, and {name} is a folder: name a file in it, {name}/FILE.py:Class"
+        )
+    if os.path.isfile(f"{name}.py"):  # noqa: PTH113
+        return f"no policy {name!r}; for the file here, say which class: {name}.py:Class"
+    if os.path.isfile(name):  # noqa: PTH113
+        return f"no policy {name!r}, and the file {name} is no Python file: its name should end .py"
     known = [info.name for info in list_policies()]
     if not known:
         return f"no policy {name!r}: none is installed at all; run `pip install {DISTRIBUTION}`"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import keyword
+import builtins
 import re
 from dataclasses import dataclass
+from importlib import metadata
 from importlib.resources import files
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from vtoken_sdk import registry, scaffold_parts
@@ -18,8 +20,14 @@ PREFIX = "vtoken-"
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _FIELD = re.compile(r"@(\w+)@")
-# These would collide with distributions and modules of vToken itself.
-_RESERVED = ("sdk", "policies")
+_LONGEST = 40
+"""A name becomes part of the names of files, modules and wheels, and of lines of code."""
+# What would be harmful; others cannot be, since the module is vtoken_NAME and the class is in it.
+_RESERVED = {
+    "sdk": f"{PREFIX}sdk is part of vToken",
+    "policies": f"{PREFIX}policies is part of vToken",
+    "conformance": "its test file would be the one with the conformance suite",
+}
 # Class names that the generated module uses for something else.
 _TAKEN = ("Policy", "ScoringPolicy", "SequenceView", "Signal", "Tensor")
 
@@ -52,7 +60,9 @@ class NewPolicy:
     def class_name(self) -> str:
         """The name of the class."""
         name = "".join(part.capitalize() for part in self.name.split("-"))
-        return name + "Policy" if keyword.iskeyword(name) or name in _TAKEN else name
+        if name.startswith("Test"):
+            return "Policy" + name  # pytest takes Test... for a class of tests
+        return name + "Policy" if hasattr(builtins, name) or name in _TAKEN else name
 
     @property
     def title(self) -> str:
@@ -80,6 +90,19 @@ def policy_name(given: str) -> str:
         ConfigError: If it is no proper name, or somebody has it already.
     """
     name = given.removeprefix(PREFIX)
+    _check_spelling(name, given)
+    if name in _RESERVED:
+        raise ConfigError(f"the name {name!r} is reserved: {_RESERVED[name]}; choose another name")
+    _check_free(name)
+    return name
+
+
+def _check_spelling(name: str, given: str) -> None:
+    if len(name) > _LONGEST:
+        raise ConfigError(
+            f"a policy's name has at most {_LONGEST} characters, and {name[:12] + '…'!r} has "
+            f"{len(name)}; choose a shorter one"
+        )
     if not _NAME.fullmatch(name):
         proper = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
         hint = f"; how about {proper!r}?" if _NAME.fullmatch(proper) else ""
@@ -87,15 +110,30 @@ def policy_name(given: str) -> str:
             f"{given!r} is no name for a policy: it should be of lower-case letters, digits and "
             f"single dashes, with a letter first{hint}"
         )
-    if name in _RESERVED:
-        raise ConfigError(f"the name {name!r} is reserved: {PREFIX}{name} is part of vToken")
+
+
+def _check_free(name: str) -> None:
+    """Nothing that is installed may be hidden by the new package, or hide it."""
     for info in registry.list_policies():
         if info.name == name:
             raise ConfigError(
                 f"policy {name!r} is already installed, by {info.origin}; choose another name, "
                 "or uninstall that one"
             )
-    return name
+    new = NewPolicy(name)
+    if find_spec(new.module) is not None or _is_installed(new.distribution):
+        raise ConfigError(
+            f"a package {new.distribution} or a module {new.module} is already installed, and the "
+            "new one would take its place; choose another name, or uninstall that one"
+        )
+
+
+def _is_installed(distribution: str) -> bool:
+    try:
+        metadata.distribution(distribution)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def render(new: NewPolicy) -> dict[str, str]:

@@ -12,6 +12,7 @@ from vtoken_sdk.bench.caches import ORDERS, CacheShape, make_cache
 from vtoken_sdk.bench.patterns import BUDGET, GENERATED, PATTERNS, PROMPT, compare, evictions
 from vtoken_sdk.bench.planner import PlannerBench, table_bytes
 from vtoken_sdk.bench.timing import measure
+from vtoken_sdk.errors import ConfigError
 from vtoken_sdk.relocate import copy_kv, gather_kv
 
 
@@ -104,3 +105,8 @@ def test_relocation_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = relocation.table_rows(result)
     assert len(rows) == 8
     assert all(len(row) == len(relocation.HEADER) for row in rows)
+
+
+def test_blocks_larger_than_the_sequences_are_refused():
+    with pytest.raises(ConfigError, match="--block-size 65 is more than --tokens 64"):
+        PlannerBench(tokens=64, block_size=65)

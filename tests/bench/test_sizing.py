@@ -1,7 +1,7 @@
 import pytest
 
 from vtoken_sdk.bench.settings import RunSettings
-from vtoken_sdk.bench.sizing import Sizes, blocks_for, choose_sizes
+from vtoken_sdk.bench.sizing import Sizes, blocks_for, check_sizes, choose_sizes
 from vtoken_sdk.errors import ConfigError
 
 
@@ -46,6 +46,30 @@ def test_more_tokens_than_the_model_takes_are_refused():
     with pytest.raises(ConfigError, match="120 tokens are more than the model's 119"):
         choose([100], max_tokens=20, model_limit=119)
     assert choose([100], max_tokens=20, model_limit=120).max_model_len == 120
+
+
+def test_a_max_model_len_beyond_the_model_is_not_blamed_on_the_prompts():
+    with pytest.raises(ConfigError, match=r"--max-model-len 200 .* use 119 or less"):
+        choose([10], max_tokens=20, max_model_len=200, model_limit=119)
+
+
+def test_before_the_prompts_are_tokenised_only_what_cannot_work_is_refused():
+    def check(**settings):
+        check_sizes(RunSettings(**settings), 3, block_size=32, model_limit=512)
+
+    check(max_tokens=31, num_blocks=2)
+    with pytest.raises(ConfigError, match=r"at least 33 tokens .* at least --num-blocks 3"):
+        check(max_tokens=32, num_blocks=2)
+    check(max_tokens=20, max_model_len=21)
+    with pytest.raises(ConfigError, match="make at least 21 tokens"):
+        check(max_tokens=20, max_model_len=20)
+
+
+def test_a_batch_has_room_for_a_token_of_each_running_request():
+    assert choose([1] * 4, max_num_batched_tokens=4).max_num_seqs == 4
+    assert choose([1] * 4, max_num_batched_tokens=2, max_num_seqs=2).max_num_seqs == 2
+    with pytest.raises(ConfigError, match=r"3 is too small for 4 requests at once: use at least 4"):
+        choose([1] * 4, max_num_batched_tokens=3)
 
 
 def test_requests_at_once_are_limited():

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ast
+import builtins
+import os
+import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -10,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Run
+from tests.conftest import ROOT, Run
 from tests.plugins import install, policy_source
 from vtoken_sdk import scaffold
 
@@ -72,8 +76,10 @@ def test_a_dry_run_writes_nothing(vtoken: Run, tmp_path: Path) -> None:
 
 def test_the_folder_can_be_chosen(vtoken: Run, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    for folder in ("empty", "deep/er"):
-        assert vtoken("new-policy", "my-idea", "--dir", folder).returncode == 0
+    for folder in ("empty", "deep/er", "in between"):
+        done = vtoken("new-policy", "my-idea", "--dir", folder)
+        assert done.returncode == 0
+        assert f"cd {shlex.quote(folder)} && pip" in done.stdout
         assert written(tmp_path / folder) == FILES
 
 
@@ -88,6 +94,10 @@ def test_the_folder_can_be_chosen(vtoken: Run, tmp_path: Path) -> None:
         ("vtoken-", "no name for a policy"),
         ("sdk", "reserved"),
         ("policies", "reserved"),
+        ("conformance", "its test file would be the one with the conformance suite"),
+        ("a" * 41, "at most 40 characters, and 'aaaaaaaaaaaa…' has 41; choose a shorter one"),
+        ("My " * 300, "has 900; choose a shorter one"),
+        ("é", "no name for a policy"),
         ("random", "already installed, by vtoken-sdk"),
         ("vtoken-random", "already installed, by vtoken-sdk"),
     ],
@@ -108,6 +118,28 @@ def test_a_third_partys_name_is_refused(vtoken: Run, tmp_path: Path, monkeypatch
     done = vtoken("new-policy", "theirs")
     assert done.returncode == 2
     assert "already installed, by vtoken-theirs 1.0" in done.stderr
+
+
+@pytest.mark.parametrize("left", ["module", "distribution"])
+def test_what_is_installed_is_not_replaced(
+    vtoken: Run, tmp_path: Path, monkeypatch, left: str
+) -> None:
+    """Whatever it is, it would no longer be what is imported, or what pip knows by that name."""
+    install(tmp_path / "site", "vtoken-their-tool", {}, {"vtoken_their_tool": ""})
+    if left == "module":
+        shutil.rmtree(next((tmp_path / "site").glob("*.dist-info")))
+    else:
+        (tmp_path / "site/vtoken_their_tool.py").unlink()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"), prepend=":")
+    done = vtoken("new-policy", "their-tool")
+    assert done.returncode == 2
+    assert "already installed" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["site"]
+
+
+def test_the_longest_name_is_written(vtoken: Run, tmp_path: Path) -> None:
+    assert vtoken("new-policy", "vtoken-" + "a" * 40).returncode == 0
+    assert len(written(tmp_path)) == len(FILES)
 
 
 def test_folders_with_something_in_them_are_refused(vtoken: Run, tmp_path: Path) -> None:
@@ -151,10 +183,30 @@ def test_what_is_written_is_as_ruff_would_have_it(tmp_path: Path, tool: list[str
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("name", ["none", "true", "policy", "signal", "class", "x", "a1-2b"])
+# Words of Python, of pytest and of what a policy imports: no harm behind the prefix vtoken_.
+NAMES = [
+    "none", "true", "policy", "signal", "class", "import", "x", "a1-2b", "exception", "torch",
+    "vllm", "pluggy", "test", "test-drive",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_every_name_makes_a_proper_class(name: str) -> None:
     new = scaffold.NewPolicy(name)
     module = scaffold.render(new)[f"{new.module}.py"]
     (defined,) = [node for node in ast.parse(module).body if isinstance(node, ast.ClassDef)]
     assert defined.name == new.class_name
-    assert defined.name not in {"None", "True", "Policy", "Signal"}
+    assert defined.name not in {"Policy", "Signal", *dir(builtins)}
+
+
+def test_whatever_it_is_called_the_package_works(run: Run, tmp_path: Path) -> None:
+    for name in NAMES:
+        new = scaffold.NewPolicy(name, "scoring", "keys")
+        contents = scaffold.render(new)
+        assert set(contents) == {file.replace("my_idea", name.replace("-", "_")) for file in FILES}
+        scaffold.write(tmp_path, contents)
+    (tmp_path / "tests/test_conformance.py").unlink()  # of the last one, which is not installed
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    done = run("-m", "pytest", "-q", "-W", "error::pytest.PytestWarning", PYTHONPATH=path)
+    assert done.returncode == 0, done.stdout
+    assert f"{len(NAMES)} passed" in done.stdout

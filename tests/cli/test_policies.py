@@ -40,8 +40,9 @@ def test_the_list_is_not_cut_in_a_pipe(vtoken, site: Path) -> None:
     assert module in vtoken("policies").stdout
 
 
-def test_info_as_json(vtoken) -> None:
-    done = vtoken("policies", "info", "random", "--json")
+@pytest.mark.parametrize("words", ["policies info random --json", "policies --json info random"])
+def test_info_as_json(vtoken, words: str) -> None:
+    done = vtoken(*words.split())
     described = json.loads(done.stdout)
     assert (done.returncode, done.stderr) == (0, "")
     assert described["name"] == "random"

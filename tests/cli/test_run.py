@@ -22,7 +22,10 @@ REFUSED = {
     "an unknown parameter": ((*PROMPT, "--policy-arg", "sinkz=3"), "did you mean 'sinks'?"),
     "a parameter without value": ((*PROMPT, "--policy-arg", "sinks"), "name=value"),
     "a bad parameter": ((*PROMPT, "--policy-arg", "sinks=-1"), "sinks must be"),
-    "a policy file that is not there": ((*PROMPT, "--policy", "my.py:Mine"), "my.py"),
+    "a policy file that is not there": (
+        (*PROMPT, "--policy", "my.py:Mine"),
+        "policy file my.py does not exist",
+    ),
     "a budget of 0": ((*PROMPT, "--budget", "0"), "--budget must be at least 1"),
     "a negative budget": ((*PROMPT, "--budget", "-5"), "--budget must be at least 1"),
     "no requests": ((*PROMPT, "--requests", "0"), "--requests must be at least 1"),
@@ -35,14 +38,47 @@ REFUSED = {
         (*PROMPT, "--variants", "native", "--trace", "t.jsonl"),
         "add naive or vtoken",
     ),
+    "a budget below sinks and one block": ((*PROMPT, "--budget", "35"), "a budget of at least 36"),
+    "a budget below what is pinned": (
+        (*PROMPT, "--policy", "random", "--policy-arg", "recent=300"),
+        "a budget of at least 336",
+    ),
+    "a budget below a large block": (
+        (*PROMPT, "--budget", "64", "--block-size", "64"),
+        "a budget of at least 68",
+    ),
+    "an interval that is no multiple": ((*PROMPT, "--prefill-interval", "100"), "use 128"),
+    "an unknown dtype": ((*PROMPT, "--dtype", "float7"), "auto, half, float16, bfloat16, float, f"),
+    "an interval of 0": ((*PROMPT, "--prefill-interval", "0"), "must be at least 1"),
+    "small blocks": ((*PROMPT, "--block-size", "16"), "multiples of 32; use 32"),
+    "odd blocks": ((*PROMPT, "--block-size", "48", "--budget", "500"), "multiples of 32; use 32"),
+    "a negative block size": ((*PROMPT, "--block-size", "-32"), "--block-size must be at least 1"),
+    "no blocks": ((*PROMPT, "--num-blocks", "0"), "--num-blocks must be at least 1"),
+    "too few blocks for what is generated": (
+        (*PROMPT, "--num-blocks", "3"),
+        "at least 65 tokens in blocks of 32 need at least --num-blocks 4",
+    ),
+    "too few blocks for the longest request": (
+        (*PROMPT, "--num-blocks", "3", "--max-model-len", "256"),
+        "256 tokens in blocks of 32 need at least --num-blocks 9",
+    ),
+    "a length below what is generated": (
+        (*PROMPT, "--max-model-len", "64"),
+        "make at least 65 tokens",
+    ),
+    "a batch below one token per request": (
+        (*PROMPT, "--requests", "4", "--max-num-batched-tokens", "3"),
+        "use at least 4, or a smaller --max-num-seqs",
+    ),
     "a trace in no folder": ((*PROMPT, "--trace", "no/t.jsonl"), "--trace must name a file"),
 }
 
 
 @pytest.fixture
 def vllm_installed(monkeypatch):
-    """These checks come before vLLM is asked for; without it the last of them would be reached."""
+    """The CPU build, as far as these checks look: none of them imports it."""
     monkeypatch.setattr(bench_run, "require_vllm", lambda: None)
+    monkeypatch.setattr(bench_run, "built_for_cpu", lambda: True)
 
 
 @pytest.fixture
@@ -66,6 +102,34 @@ def test_bad_input_is_refused_before_anything_starts(
     assert message in err
     assert out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("vllm_installed", "no_process")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--max-model-len", "513"), "--max-model-len 513 is more than the model's 512 tokens"),
+        (("--max-tokens", "512"), "at least 513 tokens are more than the model's 512"),
+    ],
+)
+def test_more_tokens_than_the_model_was_trained_for(options, message, capsys, tmp_path):
+    (tmp_path / "config.json").write_text('{"max_position_embeddings": 512}')
+    with pytest.raises(SystemExit) as exit_:
+        main(["run", *PROMPT, "--model", str(tmp_path), *options])
+    assert exit_.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_on_a_gpu_blocks_of_16_are_fine(measured, monkeypatch, capsys):
+    monkeypatch.setattr(bench_run, "built_for_cpu", lambda: False)
+    for options in (["--budget", "20"], ["--block-size", "16", "--prefill-interval", "48"]):
+        with pytest.raises(SystemExit) as exit_:
+            main(["run", *PROMPT, *options])
+        assert exit_.value.code == 0
+    with pytest.raises(SystemExit) as exit_:
+        main(["run", *PROMPT, "--budget", "19"])
+    assert exit_.value.code == 2
+    assert "a budget of at least 20" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("no_process")

@@ -12,6 +12,7 @@ from tests.testing.conftest import broken
 from vtoken_sdk.errors import (
     CheckError,
     ConfigError,
+    MissingClassError,
     PolicyFamilyError,
     PolicyLoadError,
     UnknownPolicyError,
@@ -85,9 +86,22 @@ def test_unknown_policies_and_profiles() -> None:
         profile_named("lazy")
 
 
-def test_a_family_needs_a_variant() -> None:
-    with pytest.raises(PolicyFamilyError, match="name one"):
-        run("kvpress")
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("kvpress", "policy 'kvpress': it stands for presses of kvpress, so name one"),
+        ("kvpress:NoPress", "policy 'kvpress:NoPress': NoPress is no press"),
+        ("random:x", "policy 'random:x': random has no variants; leave :x out"),
+    ],
+)
+def test_a_variant_that_is_missing_or_wrong_says_nothing_of_a_policy(name: str, said: str) -> None:
+    with pytest.raises(PolicyFamilyError, match=said):
+        run(name)
+
+
+def test_so_does_a_class_that_is_not_in_the_file() -> None:
+    with pytest.raises(MissingClassError, match=r"hook\.py: it has no class Missing"):
+        run(broken("hook").replace(":Wrong", ":Missing"))
 
 
 def test_expected_failures_are_strict() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,15 +15,26 @@ from vtoken_sdk.testing.tiny_model import make_tiny_model
 
 pytest.importorskip("vllm", reason="needs vLLM")
 
-TALLY = pytest.StashKey[list[tuple[str, Verdict, str]]]()
-NOTES = pytest.StashKey[list[str]]()
+VERDICT, NOTE = "verdict", "note"
+REPORTS = pytest.StashKey[list[pytest.TestReport]]()
 Run = Callable[[str], dict[str, lab.Result]]
 Record = Callable[[Verdict, str], None]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[TALLY] = []
-    config.stash[NOTES] = []
+    config.stash[REPORTS] = reports = []
+    config.pluginmanager.register(Collector(reports))
+
+
+class Collector:
+    """Keeps the reports of tests, which reach the summary even from other processes."""
+
+    def __init__(self, reports: list[pytest.TestReport]) -> None:
+        self._reports = reports
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "teardown":  # the last report of a test has all its properties
+            self._reports.append(report)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -33,32 +46,45 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Numbers that show what the comparisons were worth, passed or not."""
-    tally = terminalreporter.config.stash[TALLY]
-    if tally:
+    told = [
+        (report.nodeid.rpartition("::")[2], kind, value)
+        for report in terminalreporter.config.stash[REPORTS]
+        for kind, value in report.user_properties
+    ]
+    verdicts = [(name, value) for name, kind, value in told if kind == VERDICT]
+    if verdicts:
         terminalreporter.section("tokens compared with masked attention")
-        for name, verdict, note in tally:
-            terminalreporter.line(f"{name}: {verdict}{note}")
-        terminalreporter.line(f"all: {total([verdict for _, verdict, _ in tally])}")
-    for note in terminalreporter.config.stash[NOTES]:
-        terminalreporter.line(note)
+        for name, value in verdicts:
+            terminalreporter.line(f"{name}: {_verdict(value)}{value['note']}")
+        terminalreporter.line(f"all: {total([_verdict(value) for _, value in verdicts])}")
+    for name, kind, value in told:
+        if kind == NOTE:
+            terminalreporter.line(f"{name}: {value}")
+
+
+def _verdict(value: dict[str, Any]) -> Verdict:
+    fields = {key: value[key] for key in value if key != "note"}
+    return Verdict(**{**fields, "wrong": tuple(map(tuple, value["wrong"]))})
 
 
 @pytest.fixture
-def record(request: pytest.FixtureRequest) -> Record:
+def record(record_property: Callable[[str, object], None]) -> Record:
     """Add a verdict to the summary."""
 
     def record(verdict: Verdict, note: str = "") -> None:
-        request.config.stash[TALLY].append((request.node.name, verdict, note and f"; {note}"))
+        fields = asdict(verdict)
+        fields["wrong"] = [list(wrong.values()) for wrong in fields["wrong"]]
+        record_property(VERDICT, {**fields, "note": note and f"; {note}"})
 
     return record
 
 
 @pytest.fixture
-def note(request: pytest.FixtureRequest) -> Callable[[str], None]:
+def note(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
     """Add a line to the summary."""
 
     def note(text: str) -> None:
-        request.config.stash[NOTES].append(f"{request.node.name}: {text}")
+        record_property(NOTE, text)
 
     return note
 
@@ -99,27 +125,36 @@ def run(
     Engines that can share a process run in it together, when the first of them is asked for.
     """
     engines = {name: make() for name, make in request.module.ENGINES.items()}
+    groups: dict[Hashable, dict[str, lab.Engine]] = {}
+    for name, engine in engines.items():
+        groups.setdefault(engine.process, {})[name] = engine
+    return _runner(list(groups.values()), models, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def run_matrix(
+    request: pytest.FixtureRequest, models: Models, tmp_path_factory: pytest.TempPathFactory
+) -> Run:
+    """The same for the module's ``GROUPS`` of engines, each group in a process of its own."""
+    groups = [
+        {name: make() for name, make in group.items()} for group in request.module.GROUPS.values()
+    ]
+    return _runner(groups, models, tmp_path_factory)
+
+
+def _runner(
+    groups: Sequence[dict[str, lab.Engine]],
+    models: Models,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Run:
     results: dict[str, dict[str, lab.Result] | str] = {}
 
     def run(name: str) -> dict[str, lab.Result]:
         if name not in results:
-            wanted = engines[name].process
-            group = {n: e for n, e in engines.items() if e.process == wanted}
+            group = next(group for group in groups if name in group)
             results.update(lab.run(group, models, tmp_path_factory.mktemp("run")))
         result = results[name]
         assert not isinstance(result, str), f"engine {name} failed: {result}"
         return result
 
     return run
-
-
-@pytest.fixture
-def run_alone(models: Models, tmp_path: Path) -> Callable[[lab.Engine], dict[str, lab.Result]]:
-    """Give the results of one engine in a process of its own."""
-
-    def run_alone(engine: lab.Engine) -> dict[str, lab.Result]:
-        result = lab.run({"engine": engine}, models, tmp_path)["engine"]
-        assert not isinstance(result, str), f"the engine failed: {result}"
-        return result
-
-    return run_alone

@@ -23,6 +23,8 @@ from vtoken_sdk.testing.tiny_model import VOCAB_SIZE
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = 32
 """The smallest block vLLM's CPU attention takes."""
+RECENT = {"streaming-llm": 0, "scissorhands": 10, "tova": 1, "r-kv": 8}
+"""Last tokens that built-in policies protect by default; those not named protect 16."""
 
 
 class Models(Protocol):
@@ -98,7 +100,7 @@ class Engine:
     @property
     def rules(self) -> Rules:
         """The rules its cuts follow."""
-        recent = {"random": 16, "streaming-llm": 0}[self.policy]
+        recent = RECENT.get(self.policy, 16)
         return Rules(
             self.budget, BLOCK, self.max_model_len, self.prefill_interval, sinks=4, recent=recent
         )

@@ -84,6 +84,15 @@ def settings() -> list[Setting]:
     return [Setting(*values) for values in itertools.product(*CHOICES.values())]
 
 
+def grouped(some: Sequence[Setting]) -> dict[str, list[Setting]]:
+    """Settings by what their engines need in common to take turns in one process."""
+    groups: dict[str, list[Setting]] = {}
+    for setting in some:
+        name = f"{setting.model}-{setting.policy}-{setting.pool}-{setting.processes}"
+        groups.setdefault(name, []).append(setting)
+    return groups
+
+
 def uncovered(chosen: Sequence[Setting]) -> set[tuple[str, object, str, object]]:
     """Pairs of choices that no chosen setting combines."""
     return _pairs(settings()) - _pairs(chosen)

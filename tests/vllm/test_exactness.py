@@ -6,9 +6,13 @@ import pytest
 
 from tests.vllm.check import assert_exact, check_cuts, judge
 from tests.vllm.lab import Result
-from tests.vllm.settings import CHOSEN, Setting, settings, uncovered
+from tests.vllm.settings import CHOSEN, Setting, grouped, settings, uncovered
 
 ENGINES = {setting.name: setting.engine for setting in CHOSEN}
+GROUPS = {
+    group: {setting.name: setting.engine for setting in members}
+    for group, members in grouped(settings()).items()
+}
 
 
 def check(setting: Setting, result: Result, models, record):
@@ -34,7 +38,14 @@ def test_the_chosen_settings_combine_every_two_choices():
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("setting", settings(), ids=lambda setting: setting.name)
-def test_matrix(setting, run_alone, models, record):
-    """Every setting there is; hours, so only on demand: ``make test-matrix``."""
-    check(setting, run_alone(setting.engine())["w"], models, record)
+@pytest.mark.parametrize(
+    "setting",
+    [
+        pytest.param(setting, marks=pytest.mark.xdist_group(group), id=setting.name)
+        for group, members in grouped(settings()).items()
+        for setting in members
+    ],
+)
+def test_matrix(setting, run_matrix, models, record):
+    """Every setting there is; an hour or more, so only on demand: ``make test-matrix``."""
+    check(setting, run_matrix(setting.name)["w"], models, record)

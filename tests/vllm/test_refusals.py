@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+from typing import get_args
 
 import pytest
 
+from vtoken_sdk.bench.settings import DTYPES
+from vtoken_sdk.config import built_for_cpu
 from vtoken_sdk.errors import (
     ConfigError,
     PolicyLoadError,
@@ -97,6 +100,21 @@ def test_refused(case, tiny):
         engine_args(tiny, **(GOOD | change))
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dtype": "float7"}, "dtype.*bfloat16.*float7"),
+        ({"max_num_batched_tokens": 2, "max_num_seqs": 4}, "max_num_batched_tokens"),
+    ],
+)
+def test_what_vllm_refuses_is_told_in_one_line(tiny, change, message):
+    """Not as pydantic prints it: with the types and repr of every input, and a link to its docs."""
+    with pytest.raises(ConfigError, match=f"vLLM refuses this configuration: .*{message}") as told:
+        engine_args(tiny, **(GOOD | change))
+    assert "\n" not in str(told.value)
+    assert "pydantic" not in str(told.value)
+
+
 @pytest.mark.parametrize("name", ["./no/such/folder", "no-such-owner/no-such-model"])
 def test_a_model_that_is_not_there(name):
     with pytest.raises(ConfigError, match=f"{name}: check the name.*give the folder"):
@@ -122,6 +140,18 @@ def test_a_vllm_whose_inner_parts_differ(tiny, monkeypatch):
     monkeypatch.delattr(Scheduler, "_reserve_prefill_lookahead")
     with pytest.raises(UnsupportedError, match="_reserve_prefill_lookahead"):
         engine_args(tiny, **GOOD)
+
+
+def test_the_platform_is_told_without_importing_vllm():
+    from vllm.platforms import current_platform
+
+    assert built_for_cpu() is current_platform.is_cpu()
+
+
+def test_dtypes_are_those_of_vllm():
+    from vllm.config.model import ModelDType
+
+    assert get_args(ModelDType) == DTYPES
 
 
 def test_no_vllm(tiny, monkeypatch):

@@ -31,6 +31,8 @@ ENGINES = {
     "streaming-llm": partial(engine, "streaming-llm", budget=96, prefill_interval=64),
     "random-tight": partial(crowded, "random", prefill_interval=64, chunk=96),
     "streaming-llm-tight-naive": partial(crowded, "streaming-llm", variant="naive"),
+    "h2o": partial(engine, "h2o"),
+    "knorm": partial(engine, "knorm", budget=96, prefill_interval=64),
     "moves_skipped": partial(engine, fault="moves_skipped"),
 }
 

@@ -78,9 +78,10 @@ def measure(
         ``environment``.
     """
     todo = cases(layers)
-    total = (len(todo) + 1) * (steps + WARM_STEPS) + BLOCK
+    # The first sequences generate while the last prompts are read.
+    total = (len(todo) + 1) * (steps + WARM_STEPS) + batch * (tokens // CHUNK + 2)
     report({"stage": f"batch {batch}: reading {batch} prompts of {tokens} tokens"})
-    bench = Bench(batch, tokens, total, layers, vocabulary)
+    bench = Bench(batch, tokens, total, steps + WARM_STEPS, layers, vocabulary)
     bench.read_prompts()
     found = {}
     for case in todo:
@@ -101,19 +102,26 @@ class Bench:
         tokens: Length of the first prompt; the others are up to a block longer, so that cuts spread
             over the steps.
         generated: Tokens each sequence may generate.
+        longest_case: Steps of one case.
         layers: Of the model.
         vocabulary: Of the model.
     """
 
     def __init__(
-        self, batch: int, tokens: int, generated: int, layers: int, vocabulary: int
+        self,
+        batch: int,
+        tokens: int,
+        generated: int,
+        longest_case: int,
+        layers: int,
+        vocabulary: int,
     ) -> None:
         from vllm import LLM
 
         from vtoken_sdk.vllm import engine_args
 
         self.batch, self.tokens, self.generated = batch, tokens, generated
-        self.budget = (tokens // BLOCK + 1) * BLOCK
+        self.budget, self.longest_case = (tokens // BLOCK + 1) * BLOCK, longest_case
         with tempfile.TemporaryDirectory() as folder:
             write_model(Path(folder), layers, vocabulary)
             self.llm = LLM(**engine_args(folder, **self._engine(batch, tokens, generated)))
@@ -128,7 +136,8 @@ class Bench:
 
     def _engine(self, batch: int, tokens: int, generated: int) -> dict[str, Any]:
         longest = max(tokens + BLOCK, 3 * CHUNK) + generated
-        held = (max(tokens, self.budget) + 4 * CHUNK) // BLOCK
+        # A prompt and its overhang, and what grows in the case without evictions.
+        held = (self.budget + 2 * BLOCK + self.longest_case) // BLOCK + 2
         return {
             "policy": "streaming-llm",
             "budget": self.budget,
@@ -140,7 +149,7 @@ class Bench:
             "max_num_seqs": batch,
             "max_model_len": longest,
             "max_num_batched_tokens": CHUNK + batch,
-            "num_gpu_blocks_override": batch * held + longest // BLOCK,
+            "num_gpu_blocks_override": batch * held + longest // BLOCK + 2,
         }
 
     def read_prompts(self) -> None:

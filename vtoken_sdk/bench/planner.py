@@ -10,6 +10,7 @@ import torch
 
 from vtoken_sdk.bench.patterns import PATTERNS, compare
 from vtoken_sdk.bench.timing import environment, measure
+from vtoken_sdk.errors import ConfigError
 from vtoken_sdk.planner import Snapshot, plan_in_place
 from vtoken_sdk.policy import ScoringPolicy
 from vtoken_sdk.selection import lowest
@@ -45,6 +46,13 @@ class PlannerBench:
     budget: int = 1_024
     repeats: int = 15
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.block_size > self.tokens:
+            raise ConfigError(
+                f"--block-size {self.block_size} is more than --tokens {self.tokens}: sequences "
+                "of less than a block lose none"
+            )
 
 
 def run(settings: PlannerBench) -> dict[str, Any]:

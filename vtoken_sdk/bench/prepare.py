@@ -14,14 +14,13 @@ from vtoken_sdk._version import __version__
 from vtoken_sdk.bench.prompts import Prompt, encode
 from vtoken_sdk.bench.settings import EVICTING, RunSettings, trace_part
 from vtoken_sdk.bench.sizing import Sizes, choose_sizes
+from vtoken_sdk.config import default_block_size
 from vtoken_sdk.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from transformers import PreTrainedTokenizerBase
-
-CUDA_BLOCK_SIZE = 16
 
 
 def prepare(settings: RunSettings, prompts: Sequence[Prompt], model: str) -> dict[str, Any]:
@@ -75,9 +74,7 @@ def _load(model: str) -> tuple[PreTrainedTokenizerBase, int | None]:
 def _platform_block_size() -> int:
     from vllm.platforms import current_platform
 
-    from vtoken_sdk.vllm.engine import CPU_BLOCK_SIZE
-
-    return CPU_BLOCK_SIZE if current_platform.is_cpu() else CUDA_BLOCK_SIZE
+    return default_block_size(cpu=current_platform.is_cpu())
 
 
 def _engine(settings: RunSettings, sizes: Sizes, model: str, variant: str) -> dict[str, Any]:

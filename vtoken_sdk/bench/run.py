@@ -11,8 +11,16 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from vtoken_sdk.bench.child import JobError, run_job
 from vtoken_sdk.bench.settings import trace_part
+from vtoken_sdk.bench.sizing import check_sizes
+from vtoken_sdk.config import (
+    built_for_cpu,
+    check_block_size,
+    check_budget,
+    default_block_size,
+    make_config,
+)
 from vtoken_sdk.errors import UnsupportedError
-from vtoken_sdk.models import resolve_model
+from vtoken_sdk.models import position_limit, resolve_model
 from vtoken_sdk.registry import make_policy
 
 if TYPE_CHECKING:
@@ -43,9 +51,7 @@ def run(
         UsageError: Before any engine is started.
         JobError: If an engine failed.
     """
-    make_policy(settings.policy, settings.policy_args, settings.preset)
-    require_vllm()
-    model = resolve_model(settings.model)
+    model = check(settings, len(prompts))
     log = None if verbose else _new_log()
     try:
         result = _run(settings, prompts, model, progress, log)
@@ -56,6 +62,36 @@ def run(
         raise
     _remove(log)
     return result
+
+
+def check(settings: RunSettings, num_prompts: int) -> str:
+    """Refuse what can be seen to be wrong without vLLM, which takes half a minute to say so.
+
+    Args:
+        settings: What the user asked for.
+        num_prompts: How many prompts there are.
+
+    Returns:
+        The model: a local folder or Hugging Face name.
+
+    Raises:
+        UsageError: Saying what to do.
+    """
+    policy = make_policy(settings.policy, settings.policy_args, settings.preset)
+    require_vllm()
+    cpu = built_for_cpu()
+    size = settings.block_size or default_block_size(cpu=cpu)
+    check_block_size(size, cpu=cpu)
+    config = make_config(
+        policy=settings.policy, budget=settings.budget, prefill_interval=settings.prefill_interval
+    )
+    check_budget(config, policy, size)
+    requests = settings.requests or num_prompts
+    # First without the model: to get one may take a while, too.
+    check_sizes(settings, requests, block_size=size, model_limit=None)
+    model = resolve_model(settings.model)
+    check_sizes(settings, requests, block_size=size, model_limit=position_limit(model))
+    return model
 
 
 def _run(

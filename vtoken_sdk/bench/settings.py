@@ -23,6 +23,9 @@ EVICTING = ("naive", "vtoken")
 TRIGGERS = ("budget", "pressure")
 """At fixed points of the text, or only where a running request would lose its blocks."""
 
+DTYPES = ("auto", "half", "float16", "bfloat16", "float", "float32")
+"""What vLLM calls the types of weights."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
@@ -46,7 +49,7 @@ class RunSettings:
         max_model_len: None is the longest prompt plus ``max_tokens``.
         max_num_batched_tokens: vLLM's tokens per step (chunk size). None is vLLM's default.
         max_num_seqs: vLLM's limit on running requests. None is ``requests``, at most 256.
-        dtype: vLLM's ``dtype``.
+        dtype: One of :data:`DTYPES`.
         compile: Let vLLM compile the model instead of running it eagerly.
         seed: Seed of policies that draw random numbers.
         strict: Stop when the policy is at fault.
@@ -82,6 +85,10 @@ class RunSettings:
         _check_counts(self)
         check_variants(self.variants)
         check_trigger(self.trigger, self.prefill_interval)
+        if self.dtype not in DTYPES:
+            raise ConfigError(
+                f"unknown dtype {self.dtype!r} in --dtype; choose from {', '.join(DTYPES)}"
+            )
         if self.trace is not None:
             _check_trace(self)
 

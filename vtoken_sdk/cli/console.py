@@ -12,7 +12,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
-from vtoken_sdk.errors import UsageError, VTokenError
+from vtoken_sdk.errors import UsageError, VTokenError, validation_problems
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,19 +92,12 @@ def report(error: Exception) -> int | None:
     # Only a program that has imported pydantic can have raised its error.
     pydantic = sys.modules.get("pydantic")
     if pydantic is not None and isinstance(error, pydantic.ValidationError):
-        _print_error("; ".join(_problem(item) for item in error.errors()))
+        _print_error(validation_problems(error))
         return USAGE
     if isinstance(error, OSError) and error.filename:
         _print_error(f"{error.strerror}: {error.filename}")
         return USAGE
     return None
-
-
-def _problem(item: Any) -> str:
-    where = ".".join(str(part) for part in item["loc"])
-    # pydantic puts "Value error, " before the message of a ValueError raised by a validator.
-    message = str(item["msg"]).removeprefix("Value error, ")
-    return f"{where}: {message}" if where else message
 
 
 def _print_error(message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -59,7 +60,7 @@ def new_policy(
 
 def _steps(new: scaffold.NewPolicy, target: Path, edit: scaffold.Place) -> str:
     steps = (
-        f'cd {target} && pip install -e ".[test]"',
+        f'cd {shlex.quote(str(target))} && pip install -e ".[test]"',
         f"edit line {edit.line} of {edit.file}",
         f"vtoken validate {new.name}",
         "pytest",

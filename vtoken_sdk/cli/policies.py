@@ -34,12 +34,14 @@ def policies(ctx: typer.Context, as_json: bool = JSON) -> None:
 
 @app.command()
 def info(
+    ctx: typer.Context,
     name: str = typer.Argument(help="A policy's name, or path/to/file.py:Class."),
     as_json: bool = JSON,
 ) -> None:
     """Describe a policy: what it does, what it needs and what can be set."""
     description = _describe(name, registry.load_policy(name))
-    if as_json:
+    # `vtoken policies --json info NAME` says the same.
+    if as_json or (ctx.parent and ctx.parent.params["as_json"]):
         console.print_json(description)
     else:
         _print_description(description)
@@ -55,7 +57,7 @@ def _describe(name: str, policy: type[Policy]) -> dict[str, Any]:
         "module": found.module if found else name,
         "distribution": found.distribution if found else None,
         "version": found.version if found else None,
-        "signals": sorted(signal.value for signal in policy.signals),
+        "signals": sorted(map(str, policy.signals)),
         "elementwise": policy.elementwise,
         "parameters": [dataclasses.asdict(parameter) for parameter in parameters_of(policy)],
         "presets": presets_of(policy),

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vtoken_sdk.bench.settings import VARIANTS, RunSettings, parse_variants
+from vtoken_sdk.bench.settings import DTYPES, VARIANTS, RunSettings, parse_variants
 from vtoken_sdk.cli import console
 from vtoken_sdk.parameters import DEFAULT_PRESET, parse_policy_args
 
@@ -72,7 +72,7 @@ def run(
     max_num_seqs: Annotated[
         int | None, typer.Option(help="Most requests at once. [all of them, at most 256]")
     ] = None,
-    dtype: Annotated[str, typer.Option(help="vLLM's dtype: auto, float32, bfloat16 …")] = "auto",
+    dtype: Annotated[str, typer.Option(help=f"One of {', '.join(DTYPES)}.")] = "auto",
     compiled: Annotated[
         bool, typer.Option("--compile", help="Let vLLM compile the model (slower start).")
     ] = False,

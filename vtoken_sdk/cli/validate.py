@@ -99,6 +99,7 @@ def _settings(
     replay: Path | None,
     vllm: bool,
 ) -> Settings:
+    from vtoken_sdk.paths import expanded
     from vtoken_sdk.testing.profiles import profile_named
     from vtoken_sdk.testing.replay import read_replay
     from vtoken_sdk.testing.runner import Settings
@@ -110,7 +111,7 @@ def _settings(
         seed=seed,
         expected=dict(map(_expectation, expect)),
         vllm=vllm,
-        replay=None if replay is None else read_replay(replay.expanduser()),
+        replay=None if replay is None else read_replay(expanded(replay)),
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vtoken_sdk import loading, registry
-from vtoken_sdk.errors import PolicyLoadError
+from vtoken_sdk.errors import MissingClassError, PolicyFamilyError
 
 if TYPE_CHECKING:
     from vtoken_sdk.policy import Policy
@@ -70,11 +70,14 @@ class Subject:
             PolicyLoadError: If there is none.
         """
         if self.installed:
-            return loading.ask_hook(self.module, self.info.module, self.name)
-        found = getattr(self.module, self._file.class_name, None)
-        if found is None:
-            raise PolicyLoadError(f"it has no class {self._file.class_name}")
-        return found
+            try:
+                return loading.ask_hook(self.module, self.info.module, self.name)
+            except PolicyFamilyError as error:
+                raise PolicyFamilyError(f"policy {self.name!r}: {error}") from None
+        try:
+            return self._file.class_in(self.module)
+        except MissingClassError as error:
+            raise MissingClassError(f"policy file {self._file.path}: {error}") from None
 
     @property
     def policy(self) -> type[Policy]:

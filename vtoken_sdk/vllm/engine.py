@@ -5,8 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vtoken_sdk.config import Variant, VTokenConfig, When, check_budget, make_config
-from vtoken_sdk.errors import ConfigError
+from vtoken_sdk.config import (
+    Variant,
+    VTokenConfig,
+    When,
+    check_block_size,
+    check_budget,
+    default_block_size,
+    make_config,
+)
+from vtoken_sdk.errors import ConfigError, validation_problems
 from vtoken_sdk.parameters import DEFAULT_PRESET, preset_args
 from vtoken_sdk.policy import Signal
 from vtoken_sdk.registry import load_policy, make_policy
@@ -14,9 +22,6 @@ from vtoken_sdk.vllm.compat import check_features, check_graphs, check_vllm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-CPU_BLOCK_SIZE = 32
-"""vLLM's CPU kernels take multiples of this; its own default of 128 would make budgets coarse."""
 
 _OURS = ("scheduler_cls", "worker_cls")
 
@@ -112,8 +117,8 @@ def _arguments(model: str, config: VTokenConfig, vllm_args: dict[str, Any]) -> d
         raise ConfigError(f"{', '.join(taken)}: vToken sets this itself; leave it out")
     arguments = {"model": model, "enable_prefix_caching": False, **vllm_args}
     if current_platform.is_cpu():
-        arguments.setdefault("block_size", CPU_BLOCK_SIZE)
-        _check_cpu_block_size(arguments["block_size"])
+        arguments.setdefault("block_size", default_block_size(cpu=True))
+        check_block_size(arguments["block_size"], cpu=True)
     if config.variant is Variant.NATIVE:
         return arguments
     worker = "VTokenCPUWorker" if current_platform.is_cpu() else "VTokenWorker"
@@ -132,16 +137,9 @@ def _piecewise(compilation_config: Any) -> Any:
     return compilation_config
 
 
-def _check_cpu_block_size(block_size: int) -> None:
-    if block_size < 1 or block_size % CPU_BLOCK_SIZE:
-        raise ConfigError(
-            f"block size {block_size} does not suit vLLM's CPU kernels, which take multiples of "
-            f"{CPU_BLOCK_SIZE}; use 32"
-        )
-
-
 def _vllm_config(arguments: dict[str, Any]) -> Any:
     """Let vLLM check its own arguments, in this process."""
+    from pydantic import ValidationError
     from vllm import EngineArgs
 
     try:
@@ -156,7 +154,8 @@ def _vllm_config(arguments: dict[str, Any]) -> Any:
             else f"\nThere is no folder {model}: check the name; offline, give the folder of a "
             "downloaded model"
         )
-        raise ConfigError(f"vLLM refuses this configuration: {error}{advice}") from error
+        reason = validation_problems(error) if isinstance(error, ValidationError) else error
+        raise ConfigError(f"vLLM refuses this configuration: {reason}{advice}") from error
 
 
 def _check_pool(vllm_config: Any) -> None:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from vtoken_sdk import loading
-from vtoken_sdk.errors import PolicyFamilyError, PolicyLoadError
+from vtoken_sdk.errors import MissingClassError, PolicyFamilyError, PolicyLoadError
 from vtoken_sdk.parameters import parameters_of
 from vtoken_sdk.policy import API_VERSION, Policy
 from vtoken_sdk.testing.catalogue import Group, check
@@ -37,10 +37,12 @@ def hook(trial: Trial) -> None:
         found = trial.subject.announced_class
         loading.check_kind(found)
         loading.check_dataclass(found)
-    except PolicyFamilyError:
-        raise  # a name that is not complete: nothing is wrong with the policy
+        loading.check_answers(found)
+        loading.check_declarations(found)
+    except (PolicyFamilyError, MissingClassError):
+        raise  # a name that is wrong or not complete: nothing is known of the policy
     except PolicyLoadError as error:
-        raise Broken(f"this: {error}", "a subclass of vtoken_sdk.Policy", call) from None
+        raise Broken(f"this: {error}", "a class that is a policy", call) from None
 
 
 @check("unique-name", "its name is its own", Group.CONTRACT, needs=("hook",))
@@ -70,7 +72,7 @@ def api_version(trial: Trial) -> None:
 
 @check("default-constructible", "it can be made without arguments", Group.CONTRACT, ("hook",))
 def default_constructible(trial: Trial) -> None:
-    """``vtoken serve --policy NAME`` has to work without further arguments."""
+    """``vtoken run --policy NAME`` has to work without further arguments."""
     call = f"{trial.policy.__name__}()"
     try:
         policy = trial.policy()
