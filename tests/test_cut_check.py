@@ -11,7 +11,7 @@ from vtoken_policies.random import Random
 from vtoken_sdk import runtime as runtime_module
 from vtoken_sdk.cut_check import CutCheck
 from vtoken_sdk.errors import InvariantViolation
-from vtoken_sdk.planner import MovePlan, Snapshot, plan_in_place
+from vtoken_sdk.planner import MovePlan, Snapshot, plan_beside, plan_in_place
 from vtoken_sdk.relocate import StridedKV, copy_kv
 from vtoken_sdk.runtime import SequenceCut, VTokenRuntime
 from vtoken_sdk.table import TokenTable
@@ -47,8 +47,8 @@ def test_cuts_that_are_right_pass(leave: tuple[int, ...] | None) -> None:
 
 
 def changed_plan(**change: torch.Tensor) -> MovePlan:
-    def plan(snapshot, leave):
-        made = plan_in_place(snapshot, leave)
+    def plan(snapshot, leave, fresh):
+        made = plan_beside(snapshot, leave, fresh)
         return replace(made, **{name: value(made) for name, value in change.items()})
 
     return plan
@@ -80,7 +80,7 @@ PLANNERS = {
 @pytest.mark.parametrize("name", PLANNERS)
 def test_faults_of_a_planner_are_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     faulty, said = PLANNERS[name]
-    monkeypatch.setattr(runtime_module, "plan_in_place", faulty)
+    monkeypatch.setattr(runtime_module, "plan_beside", faulty)
     monkeypatch.setattr(TokenTable, "apply_moves", unguarded(TokenTable.apply_moves))
     with pytest.raises(InvariantViolation, match=said):
         Cut().run()

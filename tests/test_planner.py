@@ -7,9 +7,11 @@ from math import comb
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from vtoken_sdk.errors import TableError
-from vtoken_sdk.planner import MovePlan, Snapshot, plan_in_place
+from vtoken_sdk.planner import MovePlan, Snapshot, plan_beside, plan_in_place
 from vtoken_sdk.tensors import ceil_div
 
 
@@ -110,3 +112,39 @@ def test_wrong_leaving_blocks_are_refused(leave: list[tuple[int, ...]]) -> None:
 def test_impossible_snapshots_are_refused(length: int, count: int) -> None:
     with pytest.raises(TableError):
         Snapshot((length,), (count,), torch.zeros((1, max(count, 0)), dtype=torch.int64), 4)
+
+
+@given(st.data())
+def test_fresh_blocks_take_what_shared_blocks_held(data) -> None:
+    """Every survivor ends in a kept or fresh block, and nobody writes to a leaving one."""
+    size, rows = 4, data.draw(st.integers(1, 3))
+    lengths, counts, leave, fresh, victims = [], [], [], [], []
+    for _ in range(rows):
+        n = data.draw(st.integers(1, 30))
+        dead = data.draw(st.lists(st.integers(0, n - 1), unique=True, max_size=n - 1))
+        held, kept = ceil_div(n, size), ceil_div(n - len(dead), size)
+        shared = data.draw(st.integers(held - kept, held))
+        lengths, counts = [*lengths, n], [*counts, len(dead)]
+        leave, fresh = [*leave, tuple(range(shared))], [*fresh, shared - (held - kept)]
+        victims.append(dead)
+    width = max(counts)
+    padded = torch.tensor([dead + [0] * (width - len(dead)) for dead in victims], dtype=torch.int64)
+    padded = padded.view(rows, width)
+    snapshot = Snapshot(tuple(lengths), tuple(counts), padded, size)
+    plan = plan_beside(snapshot, leave, fresh)
+    assert plan.lengths == tuple(lengths)
+    for at, n in enumerate(lengths):
+        held = ceil_div(n, size)
+        index = list(range(n)) + [-1] * ((held + fresh[at]) * size - n)
+        for s, d in zip(plan.sources[at].tolist(), plan.destinations[at].tolist(), strict=True):
+            if s != d:
+                assert index[s] not in victims[at]
+                assert index[s] >= 0
+                assert d // size >= len(leave[at]), "a leaving block was written to"
+                index[d] = index[s]
+        new = n - counts[at]
+        need = ceil_div(new, size)
+        blocks = range(need) if plan.kept_blocks is None else plan.kept_blocks[at, :need].tolist()
+        after = [index[b * size + i] for b in blocks for i in range(size)][:new]
+        assert sorted(after) == [i for i in range(n) if i not in victims[at]]
+        assert not set(blocks) & set(leave[at])

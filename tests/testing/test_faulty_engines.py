@@ -22,9 +22,11 @@ def test_the_engine_is_blamed(fault: str, check: str) -> None:
     policy = "knorm" if fault == "EarlyRead" else "random"  # with and without a signal
     settings = Settings(profile=PROFILES["quick"], only=["invariants"])
     report = Runner(policy, settings, getattr(faulty_engines, fault)).run()
-    failed = [result for result in report.results if result.status is not Status.PASSED]
-    assert [result.id for result in failed] == [check]
-    finding = failed[0].finding
-    assert finding is not None
-    assert finding.side is Side.ENGINE
-    assert 1 < len(finding.program) <= 7, finding.program
+    failed = {result.id: result for result in report.results if result.status is not Status.PASSED}
+    # Who does not wait for a copy may also write over what is still to be copied.
+    assert set(failed) - ({"token-conservation"} if fault == "EarlyRead" else set()) == {check}
+    for result in failed.values():
+        finding = result.finding
+        assert finding is not None
+        assert finding.side is Side.ENGINE
+        assert 1 < len(finding.program) <= 7, finding.program

@@ -26,6 +26,7 @@ EVIDENCE = {
     "model runner V1": ("test_exactness.py", "test_exact"),
     "model runner V2": ("test_runner_v2.py", "test_exact"),
     "chunked prefill": ("test_load.py", "test_the_same_victims_and_tokens_under_any_load"),
+    "prefix caching": ("test_prefix.py", "test_tokens_are_those_of_masked_attention"),
     "preemption": ("test_blocks.py", "test_the_free_list_grows_at_each_cut"),
     "engine processes": ("test_exactness.py", "test_the_chosen_settings_combine_every_two_choices"),
     "compiled models": ("test_signals.py", '"compiled": partial(probing, eager=False)'),
@@ -39,7 +40,10 @@ EVIDENCE = {
 }
 
 ASKED_FOR = {
-    "prefix caching": {"cache_config.enable_prefix_caching": True},
+    "prefix caching under Naive-Evict": {
+        "cache_config.enable_prefix_caching": True,
+        "additional_config": {"vtoken": {"policy": "random", "budget": 64, "variant": "naive"}},
+    },
     "speculative decoding": {"speculative_config": object()},
     "KV transfer and offloading": {"kv_transfer_config": object()},
     "tensor parallelism": {"parallel_config.tensor_parallel_size": 2},

@@ -58,7 +58,8 @@ CASES = {
     "unknown argument": ({"max_num_sequences": 4}, ConfigError, r"max_num_sequences"),
     "another scheduler": ({"scheduler_cls": "x.Y"}, ConfigError, r"scheduler_cls.*leave it out"),
     "prefix caching": (
-        {"enable_prefix_caching": True}, UnsupportedError, r"enable_prefix_caching=False",
+        {"enable_prefix_caching": True, "variant": "naive"}, UnsupportedError,
+        r"Naive-Evict.*enable_prefix_caching=False",
     ),
     "speculation": ({"speculative_config": NGRAM}, UnsupportedError, r"drop speculative_config"),
     "tensor parallelism": (

@@ -69,6 +69,12 @@ SERVED = (
     Served("model runner V1", "CPU and CUDA"),
     Served("model runner V2", "where vLLM chooses it"),
     Served("chunked prefill", "any chunk size; results do not depend on it"),
+    Served(
+        "prefix caching",
+        "on request (enable_prefix_caching=True); what a cut would write to is never hit, and a "
+        "prefix others read stays where leaving it would free nothing, so results depend on who "
+        "shares it",
+    ),
     Served("preemption", "a request that comes back is cut again as it was before"),
     Served(
         "engine processes", "in the calling process or, vLLM's default, in processes of its own"

@@ -69,7 +69,8 @@ def engine_args(
         **vllm_args: Anything else vLLM takes.
 
     Returns:
-        The arguments, with prefix caching off and, on CPUs, blocks of 32 tokens by default.
+        The arguments, with prefix caching off unless ``enable_prefix_caching=True`` is passed and,
+        on CPUs, blocks of 32 tokens by default.
 
     Raises:
         UsageError: Saying what is wrong and what to do; no process was started.
