@@ -32,13 +32,11 @@ class Moment:
         num_computed_tokens: Length of the text at this eviction point.
         key: 64-bit hash of what makes the request: seed, prompt, sample index.
         number: How many times the sequence was cut before.
-        pinned: First tokens of the text that may not leave now, because other sequences read them.
     """
 
     num_computed_tokens: int
     key: int = 0
     number: int = 0
-    pinned: int = 0
 
 
 class LiveTokens:
@@ -86,10 +84,7 @@ class LiveTokens:
     @cached_property
     def evictable(self) -> Tensor:
         """False for pinned tokens, bool ``[num_live]``."""
-        sinks: int | Tensor = self._policy.sinks
-        if any(moment.pinned for moment in self._moments):
-            sinks = self._per_token([max(m.pinned, self._policy.sinks) for m in self._moments])
-        return (self.token_ids >= sinks) & (self.age >= self._policy.recent)
+        return (self.token_ids >= self._policy.sinks) & (self.age >= self._policy.recent)
 
     def recent(self, count: int) -> Tensor:
         """Mask of the ``count`` last positions of the text, bool ``[num_live]``."""

@@ -42,6 +42,11 @@ def staggered(degree, policy="random", **settings):
     return engine((*requests, *sharing("b", 2, after=200)), policy, **settings)
 
 
+def waiting(policy="random", **settings):
+    """Nobody leaves with gain what eight share, until each has more for itself."""
+    return engine(sharing("a", 8, max_tokens=160), policy, **settings)
+
+
 def aborted(policy="random"):
     requests = list(sharing("a", 4, suffixes=(9, 70, 130), max_tokens=90, gap=3))
     requests[1] = replace(requests[1], abort_at=len(requests[1].prompt) + 40)
@@ -63,7 +68,11 @@ ENGINES = {
     "streaming-llm": partial(staggered, 4, "streaming-llm"),
     "h2o": partial(together, 4, "h2o"),
     "knorm": partial(staggered, 4, "knorm"),
-    "checked": partial(staggered, 4, check_invariants=True),
+    "waiting": waiting,
+    "waiting-h2o": partial(waiting, "h2o"),
+    "checked": partial(waiting, check_invariants=True),
+    "checked-staggered": partial(staggered, 4, "knorm", check_invariants=True),
+    "checked-together": partial(together, 2, check_invariants=True),
     "small": partial(staggered, 4, budget=96),
     "aborted": aborted,
     "tight": tight,
@@ -120,6 +129,16 @@ def test_sequences_that_are_cut_together_leave_the_prefix_if_that_frees_blocks(d
     for request in (f"a.{i}" for i in range(degree)):
         cut = [cut.length for cut in result.cuts[request]]
         assert (lengths[request] in cut) == (degree < 4), (request, cut)
+
+
+@pytest.mark.parametrize("name", ["waiting", "waiting-h2o", "checked"])
+def test_a_cut_waits_while_the_prefix_is_shared_and_the_rest_is_small(name, run):
+    """20 blocks are shared by 8, and 7 stay. At 773 tokens each has 5 of its own: 16 fresh for 20."""
+    result = run(name)["w"]
+    for request in (f"a.{i}" for i in range(8)):
+        first, *later = result.cuts[request]
+        assert (first.length, first.live, first.freed_blocks) == (773, 256 - BLOCK, 20)
+        assert later
 
 
 @pytest.mark.parametrize("name", ["interval", "staggered-interval"])

@@ -71,9 +71,8 @@ SERVED = (
     Served("chunked prefill", "any chunk size; results do not depend on it"),
     Served(
         "prefix caching",
-        "on request (enable_prefix_caching=True); what a cut would write to is never hit, and a "
-        "prefix others read stays where leaving it would free nothing, so results depend on who "
-        "shares it",
+        "on request (enable_prefix_caching=True); what a cut writes to is never hit, and a cut "
+        "waits while leaving a shared prefix would free nothing, so results depend on who shares it",
     ),
     Served("preemption", "a request that comes back is cut again as it was before"),
     Served(

@@ -31,7 +31,6 @@ class Cut:
         leave: Table positions of the blocks that leave, or None for the last ones.
         held: Blocks with live tokens in them before the cut; only said where fresh ones are taken.
         fresh: Ids of the blocks taken to move out of shared ones; they lie behind those held.
-        pinned: First tokens of the text that stay, because others read them.
         table: The block ids that stay, where they are not just the leading ones; else None.
     """
 
@@ -45,7 +44,6 @@ class Cut:
     leave: tuple[int, ...] | None = None
     held: int = 0
     fresh: tuple[int, ...] = ()
-    pinned: int = 0
     table: tuple[int, ...] | None = None
 
 

@@ -59,7 +59,6 @@ class DenseManager(FullAttentionManager):
         leave: Sequence[int] | None = None,
         spare: int = 0,
         fresh: int = 0,
-        pinned: int = 0,
     ) -> int:
         """Let blocks of a sequence leave.
 
@@ -70,7 +69,6 @@ class DenseManager(FullAttentionManager):
             leave: Table positions of the blocks that leave, or None for the last used ones.
             spare: Blocks kept though no survivor needs them; only where ``leave`` is None.
             fresh: Blocks taken; they come behind the blocks that hold live tokens.
-            pinned: Leading blocks that are only read, because they have other owners.
 
         Returns:
             How many blocks left.
@@ -83,7 +81,7 @@ class DenseManager(FullAttentionManager):
         kept = [block for at, block in enumerate(blocks[:used]) if at not in gone]
         taken = self.block_pool.get_new_blocks(fresh)
         blocks[:] = [*kept, *taken, *blocks[used:]]
-        self._unhash(kept[pinned:])
+        self._unhash(kept)
         self.removed[request_id] = self.removed.get(request_id, 0) + count
         self.let_go(request_id, leaving)
         return len(leaving)

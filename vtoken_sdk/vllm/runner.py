@@ -206,7 +206,7 @@ def held_blocks(cuts: Sequence[Cut], result: CutResult, size: int) -> tuple[Held
 
 
 def _sequence(cut: Cut) -> SequenceCut:
-    moment = Moment(cut.length, cut.key, cut.number, cut.pinned)
+    moment = Moment(cut.length, cut.key, cut.number)
     return SequenceCut(
         cut.req_id, cut.count, moment, cut.leave, len(cut.fresh), external_id(cut.req_id)
     )

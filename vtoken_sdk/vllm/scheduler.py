@@ -272,7 +272,7 @@ class VTokenMixin(_Base):
             top = rule.later_tokens(end)
         held = len(self.dense.req_to_blocks[request.request_id])
         if rule and request.num_computed_tokens >= prompt:
-            # Shared blocks may be pinned, and then come on top of the budget.
+            # What is shared may stay, and then comes on top of the budget.
             held -= len(self.dense.shared_blocks(request.request_id, self._live(request)))
         return max(ceil_div(top, self.dense.block_size) - held, 0)
 
@@ -283,7 +283,7 @@ class VTokenMixin(_Base):
         due = {
             request.request_id: (request, count)
             for request in self.running
-            if (count := self._num_victims(request, self._live(request)))
+            if (count := self._num_victims(request))
         }
         sharers = [
             Sharer(req_id, tuple(block.block_id for block in shared), self._leaves(request, count))
@@ -295,21 +295,17 @@ class VTokenMixin(_Base):
             for sharer in sharers
             for block in sharer.shared
         }
-        leavers = worth_repacking(sharers, owners, self.dense.block_pool.get_num_free_blocks())
-        stays = {s.req_id: len(s.shared) for s in sharers if s.req_id not in leavers}
-        fresh = {s.req_id: s.fresh for s in sharers if s.req_id in leavers}
-        cuts = []
-        for req_id, (request, count) in due.items():
-            pinned = stays.get(req_id, 0)
-            if pinned:
-                own = self._live(request) - pinned * self.dense.block_size
-                count = self._num_victims(request, own)  # noqa: PLW2901
-            if count:
-                cuts.append(self._cut(request, count, fresh.get(req_id, 0), pinned))
-        return cuts
+        free = self.dense.block_pool.get_num_free_blocks()
+        fresh = {sharer.req_id: sharer.fresh for sharer in sharers}
+        waiting = fresh.keys() - worth_repacking(sharers, owners, free)
+        return [
+            self._cut(request, count, fresh.get(req_id, 0))
+            for req_id, (request, count) in due.items()
+            if req_id not in waiting
+        ]
 
-    def _num_victims(self, request: Request, live: int) -> int:
-        """Tokens a request loses now if ``live`` of them count.
+    def _num_victims(self, request: Request) -> int:
+        """Tokens a request loses now.
 
         Where steps overlap, it may be here though its last token is being sampled. That one is
         never computed, so there is nothing to cut for.
@@ -317,28 +313,26 @@ class VTokenMixin(_Base):
         rule, end = self._rule_of(request), self._end(request)
         if rule is None or request.num_computed_tokens >= end - 1:
             return 0
-        return rule.num_victims(request.num_prompt_tokens, request.num_computed_tokens, live, end)
+        prompt, computed = request.num_prompt_tokens, request.num_computed_tokens
+        return rule.num_victims(prompt, computed, self._live(request), end)
 
     def _leaves(self, request: Request, count: int) -> int:
         return self.dense.num_leaving(self._live(request), count)
 
-    def _cut(self, request: Request, count: int, fresh: int = 0, pinned: int = 0) -> Cut:
+    def _cut(self, request: Request, count: int, fresh: int = 0) -> Cut:
         """Let blocks go and say what the workers have to do about it.
 
         Args:
             request: The request.
             count: Tokens it loses.
             fresh: Blocks it takes to move out of shared ones.
-            pinned: Leading blocks it shares and only reads.
         """
         req_id, live, size = request.request_id, self._live(request), self.dense.block_size
         held = ceil_div(live, size)
         given, spare = self._owed(req_id, live - count)
-        leave = None
-        if not pinned and not spare:
-            leave = self._leaving_blocks(req_id, live, count, fresh)
+        leave = None if spare else self._leaving_blocks(req_id, live, count, fresh)
         known = len(self.dense.req_to_blocks[req_id]) - given
-        freed = self.dense.cut(req_id, live, count, leave, spare, fresh, pinned)
+        freed = self.dense.cut(req_id, live, count, leave, spare, fresh)
         plain = leave is None and not spare and known == held
         kept = held - freed
         table = [block.block_id for block in self.dense.req_to_blocks[req_id]]
@@ -355,7 +349,6 @@ class VTokenMixin(_Base):
             leave=leave,
             held=held,
             fresh=taken,
-            pinned=pinned * size,
             table=None if plain else tuple(table),
         )
 

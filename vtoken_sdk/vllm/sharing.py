@@ -7,8 +7,8 @@ A shared prefix lies in the leading blocks of a table, and nobody may write to i
 * *repack*: the same with fresh blocks, as many as are shared beyond those that leave anyway. Worth
   it only if all sequences that share are cut in the same call: a block with another reader left
   is not freed, so moving out of it would only take memory;
-* it is *pinned*: its tokens stay, and cost this sequence nothing; the budget counts what it has
-  for itself.
+* the cut *waits*: what is shared costs this sequence nothing while others hold it anyway, and what
+  it has for itself is within its budget. Once that is not so, the first way is open.
 """
 
 from __future__ import annotations
