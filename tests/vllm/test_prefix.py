@@ -133,7 +133,7 @@ def test_sequences_that_are_cut_together_leave_the_prefix_if_that_frees_blocks(d
 
 @pytest.mark.parametrize("name", ["waiting", "waiting-h2o", "checked"])
 def test_a_cut_waits_while_the_prefix_is_shared_and_the_rest_is_small(name, run):
-    """20 blocks are shared by 8, and 7 stay. At 773 tokens each has 5 of its own: 16 fresh for 20."""
+    """20 blocks are shared by 8; 7 are to stay. At 773 tokens each has 5: 16 fresh ones for 20."""
     result = run(name)["w"]
     for request in (f"a.{i}" for i in range(8)):
         first, *later = result.cuts[request]

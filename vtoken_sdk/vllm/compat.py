@@ -72,7 +72,7 @@ SERVED = (
     Served(
         "prefix caching",
         "on request (enable_prefix_caching=True); what a cut writes to is never hit, and a cut "
-        "waits while leaving a shared prefix would free nothing, so results depend on who shares it",
+        "waits while leaving a shared prefix frees nothing, so results depend on who shares it",
     ),
     Served("preemption", "a request that comes back is cut again as it was before"),
     Served(
