@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -95,6 +96,31 @@ def test_presses_choose_what_our_policies_choose(environment: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("press", ["KnormPress", "TOVAPress"])
+def test_a_press_is_exact_on_vllm(press: str, environment: Path, tmp_path: Path) -> None:
+    """One that looks at keys and one that looks at attention, on a real engine."""
+    pytest.importorskip("vllm", reason="needs vLLM")
+    check = ["--vllm", "--check", "exact-on-vllm", "--json"]
+    done = subprocess.run(
+        [environment, ROOT / "cli.py", "validate", f"kvpress:{press}", *check],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "VTOKEN_CACHE": str(tmp_path),
+            "OMP_NUM_THREADS": "1",
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        },
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (result,) = json.loads(done.stdout)["results"]
+    assert result["status"] == "passed", result
 
 
 def _places() -> list[str]:

@@ -41,6 +41,7 @@ def run_engine(engine: dict[str, Any], runner: str, in_process: bool) -> dict[st
     with seeded(engine.get("fault")):
         llm = LLM(**engine_args(**engine["args"]))
         try:
+            assert is_compiled(llm) != engine["args"]["enforce_eager"], "not compiled as asked for"
             meter = None
             if in_process:
                 from tests.vllm.meter import Meter
@@ -55,6 +56,12 @@ def run_engine(engine: dict[str, Any], runner: str, in_process: bool) -> dict[st
             }
         finally:
             llm.llm_engine.engine_core.shutdown()
+
+
+def is_compiled(llm: Any) -> bool:
+    """Whether Inductor compiled the model."""
+    config = llm.llm_engine.vllm_config.compilation_config
+    return int(config.mode) > 0 and config.backend == "inductor"
 
 
 def forget_failed_start() -> None:

@@ -121,6 +121,9 @@ CHOSEN = [
         )
     ),
     Setting("smol", "random", 256, 128, 128, "ample", "one"),
+    Setting("smol", "random", 64, None, 2048, "ample", "one"),
+    Setting("smol", "streaming-llm", 96, 128, 2048, "ample", "one"),
+    Setting("smol", "streaming-llm", 256, None, 128, "ample", "one"),
     Setting("smol", "streaming-llm", 64, None, 2048, "tight", "several"),
     Setting("smol", "streaming-llm", 96, 128, 128, "tight", "one"),
     Setting("tiny", "random", 96, None, 2048, "ample", "several"),

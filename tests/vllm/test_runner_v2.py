@@ -1,4 +1,7 @@
-"""vLLM's model runner V2, its Triton kernels interpreted on a CPU: slow, so few, short requests."""
+"""vLLM's model runner V2, its Triton kernels interpreted on a CPU: slow, so few, short requests.
+
+In this process only: a process that vLLM spawns would not find the stand-in for Triton's driver.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,13 @@ def crowded(policy, **settings):
 ENGINES = {
     "random": engine,
     "streaming-llm": partial(engine, "streaming-llm", budget=96, prefill_interval=64),
+    "streaming-llm-256": partial(
+        engine,
+        "streaming-llm",
+        budget=256,
+        max_model_len=384,
+        workloads={"w": random_requests("w", (280, 190), [50, 80])},
+    ),
     "random-tight": partial(crowded, "random", prefill_interval=64, chunk=96),
     "streaming-llm-tight-naive": partial(crowded, "streaming-llm", variant="naive"),
     "h2o": partial(engine, "h2o"),

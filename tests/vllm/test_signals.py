@@ -55,7 +55,7 @@ ENGINES = {
     "several": partial(probing, in_process=False),
     "smol": partial(smol, prefill_interval=128),
     "smol-window": partial(smol, args={"window": 32, "every": 4}),
-    "smol-compiled": partial(smol, eager=False, args={"every": 4}),
+    "smol-compiled": partial(smol, eager=False),
     "v2": on_v2,
     "v2-window": partial(on_v2, args={"window": 8}, chunk=50),
 }
