@@ -55,7 +55,8 @@ def test_exact(name, run, models, record):
     verdict = judge(models.reference("tiny"), made, requests, result)
     record(verdict, f"{result.preemptions} preemptions")
     assert_exact(verdict)
-    assert verdict.full_agreement < 0.2
+    # A budget of 256 spares nearly all of texts this short.
+    assert verdict.full_agreement < (0.2 if made.budget < 256 else 0.5)
     assert bool(result.preemptions) == ("tight" in name)
     assert result.free == (made.blocks - 1, made.blocks - 1)
     assert not result.leftovers
