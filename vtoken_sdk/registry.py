@@ -189,7 +189,7 @@ def make_policy(
         return policy(**values)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"policy {policy.name!r}: {error}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         what = f"{type(error).__name__}: {error}"
         raise PolicyLoadError(f"policy {policy.name!r} cannot be made: {what}") from error
 

@@ -86,6 +86,23 @@ def test_a_broken_policy_and_the_command_it_ends_in(validate: Validate, tmp_path
     assert "token 0, which is pinned" in again.stdout
 
 
+def test_a_policy_that_exits_is_reported(validate: Validate, tmp_path: Path) -> None:
+    policy = tmp_path / "mine.py"
+    policy.write_text(
+        "import sys\nfrom vtoken_sdk import ScoringPolicy\n\n\nclass Exits(ScoringPolicy):\n"
+        '    name = "exits"\n\n    def score(self, seq):\n        sys.exit(0)\n'
+    )
+    only = ("--check", "answers", "--junit", str(tmp_path / "out.xml"))
+    done = validate(f"{policy}:Exits", *QUICK, *only)
+    assert done.returncode == 1
+    assert "got        SystemExit: 0" in done.stdout
+    assert "1 check, 1 failed" in done.stdout
+    assert "SystemExit: 0" in (tmp_path / "out.xml").read_text()
+    done = validate(f"{policy}:Exits", *QUICK, *only, "--json")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["counts"]["failed"] == 1
+
+
 def test_json_has_standard_output_to_itself(validate: Validate) -> None:
     done = validate(broken("hook"), "--json", "--check", "contract")
     report = json.loads(done.stdout)

@@ -62,7 +62,7 @@ def _run(trial: Trial, model: Path) -> Verdict:
     from vtoken_sdk.testing.oracle import Reference, total
     from vtoken_sdk.testing.trace import load_trace, merge_lives
 
-    policy = trial.policy()
+    policy = trial.make()
     budget = policy.sinks + policy.recent + 2 * BLOCK
     prompts = _prompts(trial.seed, (budget + 7, budget + 40, 2 * budget))
     with tempfile.TemporaryDirectory(prefix="vtoken-") as folder:
