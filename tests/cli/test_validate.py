@@ -148,6 +148,31 @@ def test_what_cannot_be_run_exits_with_2(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("place", ["mine.py/x.xml", "mine.py/deep/x.xml", "folder", "shut/x.xml"])
+def test_a_junit_file_that_cannot_be_written_is_refused_before_the_checks_run(
+    validate: Validate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    (tmp_path / "mine.py").touch()
+    (tmp_path / "folder").mkdir()
+    shut = tmp_path / "shut"
+    shut.mkdir()
+    # Not by its mode, which does not stop root.
+    monkeypatch.setattr("os.access", lambda path, _: Path(path) != shut)
+    done = validate("random", *QUICK, "--check", "loads", "--junit", str(tmp_path / place))
+    assert done.returncode == 2
+    assert f"--junit {tmp_path / place}" in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_junit_file_may_be_in_a_new_folder_or_replace_another(
+    validate: Validate, tmp_path: Path
+) -> None:
+    file = tmp_path / "new" / "deep" / "x.xml"
+    for _ in range(2):
+        assert validate("random", "--check", "loads", "--junit", str(file)).returncode == 0
+        assert "<testsuite" in file.read_text()
+
+
 def test_zero_checks_exit_with_2(validate: Validate) -> None:
     done = validate("random", "--check", "block-hint")
     assert done.returncode == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from pathlib import Path  # noqa: TC003 -- typer reads the annotations
 from typing import TYPE_CHECKING, Annotated
@@ -76,8 +77,8 @@ def _run(policy: str, settings: Settings, as_json: bool, junit: Path | None) -> 
     def tell(result: Result) -> None:
         typer.echo(terminal.result_line(result), err=as_json)
 
-    if junit and junit.is_dir():
-        raise ConfigError(f"--junit {junit} is a folder; name a file")
+    if junit:
+        _refuse_unwritable(junit)
     report = runner.validate(policy, settings, tell)
     if not report.results:
         typer.echo("Error: no check is left to run; exclude fewer of them", err=True)
@@ -88,6 +89,17 @@ def _run(policy: str, settings: Settings, as_json: bool, junit: Path | None) -> 
     else:
         typer.echo("\n".join(terminal.report_lines(report)))
     return report.exit_code
+
+
+def _refuse_unwritable(junit: Path) -> None:
+    """Say so now, and not after minutes of checks."""
+    if junit.is_dir():
+        raise ConfigError(f"--junit {junit} is a folder; name a file")
+    above = next(folder for folder in junit.absolute().parents if folder.exists())
+    if not above.is_dir():
+        raise ConfigError(f"--junit {junit} cannot be written: {above} is no folder")
+    if not os.access(junit if junit.exists() else above, os.W_OK):
+        raise ConfigError(f"--junit {junit} cannot be written: permission denied")
 
 
 def _settings(
