@@ -73,6 +73,17 @@ def test_a_good_policy_in_a_process_of_its_own(vtoken: Run) -> None:
     assert done.stderr == ""
 
 
+def test_nothing_is_left_where_the_user_stands(
+    vtoken: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HYPOTHESIS_STORAGE_DIRECTORY")
+    cache = tmp_path / "cache"
+    done = vtoken("validate", "random", *QUICK, "--check", "answers", VTOKEN_CACHE=str(cache))
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["cache"]
+    assert (cache / "hypothesis").is_dir()
+
+
 def test_a_broken_policy_and_the_command_it_ends_in(validate: Validate, tmp_path: Path) -> None:
     policy = broken("keeps-pinned")
     done = validate(policy, *QUICK, "--check", "keeps-pinned", "--junit", str(tmp_path / "out.xml"))

@@ -147,6 +147,10 @@ def _list_checks(as_json: bool) -> None:
 
 
 def _require_hypothesis() -> None:
+    from vtoken_sdk.models import cache_folder
+
+    # Whoever checks a policy has not asked for a folder .hypothesis where they stand.
+    os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(cache_folder() / "hypothesis"))
     try:
         import hypothesis  # noqa: F401
     except ImportError:
