@@ -234,6 +234,17 @@ def _entry_points() -> Iterable[PolicyInfo]:
             yield from infos
 
 
+def unreadable() -> list[str]:
+    """Distributions whose metadata cannot be read, and why: they stop whoever reads all of them."""
+    found = []
+    for distribution in metadata.distributions():
+        try:
+            _ = distribution.entry_points
+        except Exception as error:
+            found.append(f"{_location(distribution)} ({type(error).__name__}: {error})")
+    return found
+
+
 def _in_group(distribution: metadata.Distribution) -> list[metadata.EntryPoint]:
     return [entry for entry in distribution.entry_points if entry.group == ENTRY_POINT_GROUP]
 

@@ -84,6 +84,18 @@ def test_nothing_is_left_where_the_user_stands(
     assert (cache / "hypothesis").is_dir()
 
 
+def test_a_package_with_unreadable_metadata_is_named(vtoken: Run, tmp_path: Path) -> None:
+    info = install(tmp_path / "site", "vtoken-odd", {})
+    (info / "entry_points.txt").write_bytes(b"[console_scripts]\nodd = odd:\xff\xfe\n")
+    done = vtoken("validate", "random", "--check", "loads", PYTHONPATH=str(tmp_path / "site"))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    error = next(line for line in done.stderr.splitlines() if line.startswith("Error: "))
+    assert str(info) in error
+    assert "UnicodeDecodeError" in error
+    assert "Traceback" not in done.stderr
+
+
 def test_a_broken_policy_and_the_command_it_ends_in(validate: Validate, tmp_path: Path) -> None:
     policy = broken("keeps-pinned")
     done = validate(policy, *QUICK, "--check", "keeps-pinned", "--junit", str(tmp_path / "out.xml"))

@@ -157,3 +157,12 @@ def _require_hypothesis() -> None:
         raise ConfigError(
             "vtoken validate needs Hypothesis: pip install 'vtoken-sdk[testing]'"
         ) from None
+    except Exception as error:  # its import reads the entry points of all that is installed
+        from vtoken_sdk import registry
+
+        if not (broken := registry.unreadable()):
+            raise
+        raise ConfigError(
+            "Hypothesis, which vtoken validate needs, cannot be imported beside a package with "
+            f"unreadable metadata: {', '.join(broken)}; reinstall or remove it"
+        ) from error
