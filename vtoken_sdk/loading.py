@@ -333,7 +333,7 @@ def check_declarations(policy: type[Policy]) -> None:
         if field.default_factory is not dataclasses.MISSING:
             try:
                 field.default_factory()
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise PolicyLoadError(
                     f"the default of {field.name} of the class {name} cannot be made: "
                     f"{_describe(error)}"

@@ -189,7 +189,7 @@ def make_policy(
         return policy(**values)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"policy {policy.name!r}: {error}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         what = f"{type(error).__name__}: {error}"
         raise PolicyLoadError(f"policy {policy.name!r} cannot be made: {what}") from error
 
@@ -232,6 +232,17 @@ def _entry_points() -> Iterable[PolicyInfo]:
         if name not in seen:
             seen.add(name)
             yield from infos
+
+
+def unreadable() -> list[str]:
+    """Distributions whose metadata cannot be read, and why: they stop whoever reads all of them."""
+    found = []
+    for distribution in metadata.distributions():
+        try:
+            _ = distribution.entry_points
+        except Exception as error:
+            found.append(f"{_location(distribution)} ({type(error).__name__}: {error})")
+    return found
 
 
 def _in_group(distribution: metadata.Distribution) -> list[metadata.EntryPoint]:

@@ -73,6 +73,29 @@ def test_a_good_policy_in_a_process_of_its_own(vtoken: Run) -> None:
     assert done.stderr == ""
 
 
+def test_nothing_is_left_where_the_user_stands(
+    vtoken: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HYPOTHESIS_STORAGE_DIRECTORY")
+    cache = tmp_path / "cache"
+    done = vtoken("validate", "random", *QUICK, "--check", "answers", VTOKEN_CACHE=str(cache))
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["cache"]
+    assert (cache / "hypothesis").is_dir()
+
+
+def test_a_package_with_unreadable_metadata_is_named(vtoken: Run, tmp_path: Path) -> None:
+    info = install(tmp_path / "site", "vtoken-odd", {})
+    (info / "entry_points.txt").write_bytes(b"[console_scripts]\nodd = odd:\xff\xfe\n")
+    done = vtoken("validate", "random", "--check", "loads", PYTHONPATH=str(tmp_path / "site"))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    error = next(line for line in done.stderr.splitlines() if line.startswith("Error: "))
+    assert str(info) in error
+    assert "UnicodeDecodeError" in error
+    assert "Traceback" not in done.stderr
+
+
 def test_a_broken_policy_and_the_command_it_ends_in(validate: Validate, tmp_path: Path) -> None:
     policy = broken("keeps-pinned")
     done = validate(policy, *QUICK, "--check", "keeps-pinned", "--junit", str(tmp_path / "out.xml"))
@@ -84,6 +107,23 @@ def test_a_broken_policy_and_the_command_it_ends_in(validate: Validate, tmp_path
     again = validate(*command[2:])
     assert again.returncode == 1
     assert "token 0, which is pinned" in again.stdout
+
+
+def test_a_policy_that_exits_is_reported(validate: Validate, tmp_path: Path) -> None:
+    policy = tmp_path / "mine.py"
+    policy.write_text(
+        "import sys\nfrom vtoken_sdk import ScoringPolicy\n\n\nclass Exits(ScoringPolicy):\n"
+        '    name = "exits"\n\n    def score(self, seq):\n        sys.exit(0)\n'
+    )
+    only = ("--check", "answers", "--junit", str(tmp_path / "out.xml"))
+    done = validate(f"{policy}:Exits", *QUICK, *only)
+    assert done.returncode == 1
+    assert "got        SystemExit: 0" in done.stdout
+    assert "1 check, 1 failed" in done.stdout
+    assert "SystemExit: 0" in (tmp_path / "out.xml").read_text()
+    done = validate(f"{policy}:Exits", *QUICK, *only, "--json")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["counts"]["failed"] == 1
 
 
 def test_json_has_standard_output_to_itself(validate: Validate) -> None:
@@ -129,6 +169,31 @@ def test_what_cannot_be_run_exits_with_2(
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("place", ["mine.py/x.xml", "mine.py/deep/x.xml", "folder", "shut/x.xml"])
+def test_a_junit_file_that_cannot_be_written_is_refused_before_the_checks_run(
+    validate: Validate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    (tmp_path / "mine.py").touch()
+    (tmp_path / "folder").mkdir()
+    shut = tmp_path / "shut"
+    shut.mkdir()
+    # Not by its mode, which does not stop root.
+    monkeypatch.setattr("os.access", lambda path, _: Path(path) != shut)
+    done = validate("random", *QUICK, "--check", "loads", "--junit", str(tmp_path / place))
+    assert done.returncode == 2
+    assert f"--junit {tmp_path / place}" in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_junit_file_may_be_in_a_new_folder_or_replace_another(
+    validate: Validate, tmp_path: Path
+) -> None:
+    file = tmp_path / "new" / "deep" / "x.xml"
+    for _ in range(2):
+        assert validate("random", "--check", "loads", "--junit", str(file)).returncode == 0
+        assert "<testsuite" in file.read_text()
 
 
 def test_zero_checks_exit_with_2(validate: Validate) -> None:

@@ -37,6 +37,14 @@ def test_a_policy_that_fails(snapshot) -> None:
     snapshot(run(broken("keeps-pinned"), exclude=["invariants", "speed"])[1])
 
 
+def test_a_failure_says_where_its_check_is_explained_with_and_without_the_docs(vtoken) -> None:
+    _, text = run(broken("keeps-pinned"), only=["keeps-pinned"])
+    (line,) = [line for line in text.splitlines() if line.startswith("  read ")]
+    page, _, command = line.removeprefix("  read").strip().partition(", or ")
+    assert page == "docs/reference/checks.md#keeps-pinned"
+    assert "it leaves pinned tokens alone" in vtoken(*command.split()[1:]).stdout
+
+
 def test_a_policy_that_fails_in_an_engine(snapshot) -> None:
     snapshot(run(broken("preemption"), only=["preemption"])[1])
 

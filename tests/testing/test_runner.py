@@ -168,6 +168,21 @@ def test_replay_files_reproduce_a_failure(check: str, own_cache: Path) -> None:
     assert run("streaming-llm", replay=read_replay(file)).exit_code == 0
 
 
+def test_policies_in_files_called_alike_have_replay_files_of_their_own(tmp_path: Path) -> None:
+    found = []
+    for folder in ("one", "two"):
+        file = tmp_path / folder / "mine.py"
+        file.parent.mkdir()
+        file.write_text(Path(broken("keeps-pinned").partition(":")[0]).read_text())
+        (result,) = run(f"{file}:Wrong", only=["keeps-pinned"]).results
+        assert result.finding is not None
+        found.append(str(result.finding.replay))
+    assert found[0] != found[1]
+    assert [read_replay(Path(file)).policy for file in found] == [
+        f"{tmp_path}/{folder}/mine.py:Wrong" for folder in ("one", "two")
+    ]
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 1}', '{"format": 99}'])
 def test_files_that_are_no_replay_files_are_refused(content: str, tmp_path: Path) -> None:
     file = tmp_path / "replay.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from pathlib import Path  # noqa: TC003 -- typer reads the annotations
 from typing import TYPE_CHECKING, Annotated
@@ -76,8 +77,8 @@ def _run(policy: str, settings: Settings, as_json: bool, junit: Path | None) -> 
     def tell(result: Result) -> None:
         typer.echo(terminal.result_line(result), err=as_json)
 
-    if junit and junit.is_dir():
-        raise ConfigError(f"--junit {junit} is a folder; name a file")
+    if junit:
+        _refuse_unwritable(junit)
     report = runner.validate(policy, settings, tell)
     if not report.results:
         typer.echo("Error: no check is left to run; exclude fewer of them", err=True)
@@ -88,6 +89,17 @@ def _run(policy: str, settings: Settings, as_json: bool, junit: Path | None) -> 
     else:
         typer.echo("\n".join(terminal.report_lines(report)))
     return report.exit_code
+
+
+def _refuse_unwritable(junit: Path) -> None:
+    """Say so now, and not after minutes of checks."""
+    if junit.is_dir():
+        raise ConfigError(f"--junit {junit} is a folder; name a file")
+    above = next(folder for folder in junit.absolute().parents if folder.exists())
+    if not above.is_dir():
+        raise ConfigError(f"--junit {junit} cannot be written: {above} is no folder")
+    if not os.access(junit if junit.exists() else above, os.W_OK):
+        raise ConfigError(f"--junit {junit} cannot be written: permission denied")
 
 
 def _settings(
@@ -135,9 +147,22 @@ def _list_checks(as_json: bool) -> None:
 
 
 def _require_hypothesis() -> None:
+    from vtoken_sdk.models import cache_folder
+
+    # Whoever checks a policy has not asked for a folder .hypothesis where they stand.
+    os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(cache_folder() / "hypothesis"))
     try:
         import hypothesis  # noqa: F401
     except ImportError:
         raise ConfigError(
             "vtoken validate needs Hypothesis: pip install 'vtoken-sdk[testing]'"
         ) from None
+    except Exception as error:  # its import reads the entry points of all that is installed
+        from vtoken_sdk import registry
+
+        if not (broken := registry.unreadable()):
+            raise
+        raise ConfigError(
+            "Hypothesis, which vtoken validate needs, cannot be imported beside a package with "
+            f"unreadable metadata: {', '.join(broken)}; reinstall or remove it"
+        ) from error

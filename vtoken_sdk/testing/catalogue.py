@@ -32,6 +32,8 @@ class Group(StrEnum):
 
 
 DOCS = "docs/reference/checks.md"
+LIST = "vtoken validate --list-checks"
+"""Says what each check means where that page is not at hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,5 @@ def refuse_unknown(ids: Iterable[str]) -> None:
     for word in ids:
         if word not in known:
             raise ConfigError(
-                f"there is no check {word!r}{did_you_mean(word, known)} "
-                "`vtoken validate --list-checks` lists them all"
+                f"there is no check {word!r}{did_you_mean(word, known)} `{LIST}` lists them all"
             )

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
+from vtoken_sdk.testing.making import made
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -89,7 +91,7 @@ class Play:
     def tuned(self, policy: type[Policy]) -> Policy:
         """A fresh policy with this play's parameters."""
         pins = {"sinks": self.sinks, "recent": self.recent}
-        return policy(**{name: value for name, value in pins.items() if value is not None})
+        return made(policy, **{name: value for name, value in pins.items() if value is not None})
 
     def shuffled(self, seed: int) -> Play:
         """The same in another physical order."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from vtoken_sdk.errors import InvariantViolation, PolicyError, TableError, VTokenError
 from vtoken_sdk.reference import OutOfBlocksError, Relocation
 from vtoken_sdk.tensors import ceil_div
+from vtoken_sdk.testing.making import accepts
 from vtoken_sdk.testing.results import Broken, Side
 from vtoken_sdk.testing.watched import WatchedEngine
 from vtoken_sdk.testing.witness import Witness, watched
@@ -215,7 +216,7 @@ class Rig:
             call()
         except TableError:
             return
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             then = f" and ended in {error!r}"
         raise InvariantViolation(
             f"consistent snapshot: {name}() took a plan whose sequences changed after it was made"
@@ -236,15 +237,17 @@ class Rig:
     def _blamed(self, step: Step) -> Iterator[None]:
         try:
             yield
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise (self.witness.broken or self._broken(step, error)) from error
         if self.witness.broken:
             raise self.witness.broken
 
-    def _broken(self, step: Step, error: Exception) -> Broken:
+    def _broken(self, step: Step, error: Exception | SystemExit) -> Broken:
         call = described(step)
         if isinstance(error, Broken):
             return error
+        if isinstance(error, SystemExit):  # neither kit nor engine raises it
+            return Broken(f"SystemExit: {error}", "an answer", call, check="long-run")
         if isinstance(error, PolicyError):
             if step["do"] != "resume":
                 return Broken(str(error), "an answer as promised", call, check="long-run")
@@ -274,11 +277,7 @@ def in_kit(error: Exception) -> bool:
 def few_pins(policy: type[Policy]) -> dict[str, int]:
     """Parameters with which short texts can be cut, where the policy takes them."""
     few = {"sinks": 1, "recent": 2}
-    try:
-        policy(**few)
-    except (TypeError, ValueError):
-        return {}
-    return few
+    return few if accepts(policy, **few) else {}
 
 
 def described(step: Step) -> str:

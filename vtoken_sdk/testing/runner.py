@@ -144,7 +144,7 @@ class Runner:
             return Status.FAILED, self._finding(check.id, broken, trial), ""
         except PolicyLoadError:
             raise  # the checks that would have said so were not chosen
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             text = "".join(traceback.format_exception(error))
             raise CheckError(f"the check {check.id} itself failed\n{text}") from error
 

@@ -171,7 +171,7 @@ class Stage:
                 return function()
         except Broken:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise Broken(
                 f"{type(error).__name__}: {error}", "an answer", _described(call, view, error)
             ) from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,8 +50,12 @@ class Subject:
 
     @property
     def short_name(self) -> str:
-        """A name that can be part of a file's name."""
-        return self.name if self.installed else f"{self._file.path.stem}-{self._file.class_name}"
+        """A name that can be part of a file's name; files called alike have different ones."""
+        if self.installed:
+            return self.name
+        path = self._file.path
+        digest = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:8]
+        return f"{path.stem}-{self._file.class_name}-{digest}"
 
     @cached_property
     def module(self) -> Any:

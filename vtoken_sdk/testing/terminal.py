@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vtoken_sdk.testing.catalogue import DOCS
+from vtoken_sdk.testing.catalogue import DOCS, LIST
 from vtoken_sdk.testing.results import Side, Status
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def explained(policy: str, result: Result) -> list[str]:
         lines.append(f"  blame      {_BLAME[finding.side]}")
     if finding.replay:
         lines.append(f"  reproduce  {reproduce(policy, finding.replay)}")
-    return [*lines, f"  read       {DOCS}#{result.id}"]
+    return [*lines, f"  read       {DOCS}#{result.id}, or {LIST}"]
 
 
 def reproduce(policy: str, replay: str) -> str:

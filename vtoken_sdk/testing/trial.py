@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis.errors import Flaky
 
+from vtoken_sdk.testing.making import made
 from vtoken_sdk.testing.plays import Play
 from vtoken_sdk.testing.results import Broken
 
@@ -49,6 +50,14 @@ class Trial:
     def policy(self) -> type[Policy]:
         """The class."""
         return self.subject.policy
+
+    def make(self) -> Policy:
+        """The policy with its defaults.
+
+        Raises:
+            Broken: If it cannot be made.
+        """
+        return made(self.policy)
 
     def search(self, inputs: SearchStrategy[Play], prove: Callable[[Play], None]) -> None:
         """Look for an input that breaks something, and shrink it.

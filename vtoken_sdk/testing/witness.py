@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from vtoken_sdk.policy import Signal
+from vtoken_sdk.testing.making import made
 from vtoken_sdk.testing.results import Broken, Side
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def watched(
 
     methods = {"observe": observe, "__module__": policy.__module__}
     methods |= {name: answer(name) for name in ("score", "select") if hasattr(policy, name)}
-    return type(policy.__name__, (policy,), methods)(**arguments)  # type: ignore[no-any-return]
+    return made(type(policy.__name__, (policy,), methods), **arguments)
 
 
 def _guarded(witness: Witness, call: Callable[[], Any]) -> Any:
@@ -168,7 +169,7 @@ def _guarded(witness: Witness, call: Callable[[], Any]) -> Any:
     except Broken as broken:
         witness.note(broken)
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         cut = f"cut of {', '.join(witness.engine.asked)}"
         raised = Broken(f"{type(error).__name__}: {error}", "an answer", cut, check="long-run")
         witness.note(raised)

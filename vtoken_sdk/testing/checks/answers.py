@@ -24,7 +24,7 @@ def answers(trial: Trial) -> None:
     def prove(play: Play) -> None:
         Stage(play.tuned(trial.policy), play).perform()
 
-    trial.search(plays(trial.policy()), prove)
+    trial.search(plays(trial.make()), prove)
 
 
 @check(
@@ -37,7 +37,7 @@ def respects_count(trial: Trial) -> str | None:
         for answer in Stage(play.tuned(trial.policy), play).perform()[0]:
             check_count(answer)
 
-    trial.search(plays(trial.policy()), prove)
+    trial.search(plays(trial.make()), prove)
     return _chosen_by_sdk(trial)
 
 
@@ -49,7 +49,7 @@ def keeps_pinned(trial: Trial) -> str | None:
         for answer in Stage(play.tuned(trial.policy), play).perform()[0]:
             check_pins(answer)
 
-    trial.search(plays(trial.policy()), prove)
+    trial.search(plays(trial.make()), prove)
     return _chosen_by_sdk(trial)
 
 

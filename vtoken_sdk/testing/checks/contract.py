@@ -73,14 +73,11 @@ def api_version(trial: Trial) -> None:
 @check("default-constructible", "it can be made without arguments", Group.CONTRACT, ("hook",))
 def default_constructible(trial: Trial) -> None:
     """``vtoken run --policy NAME`` has to work without further arguments."""
-    call = f"{trial.policy.__name__}()"
-    try:
-        policy = trial.policy()
-    except Exception as error:
-        raise Broken(f"{type(error).__name__}: {error}", "a policy", call) from error
+    policy = trial.make()
     for name in ("sinks", "recent"):
         if not isinstance(getattr(policy, name), int):
-            raise Broken(repr(getattr(policy, name)), "a number of tokens", f"{call}.{name}")
+            call = f"{trial.policy.__name__}().{name}"
+            raise Broken(repr(getattr(policy, name)), "a number of tokens", call)
 
 
 @check("documented", "it and its parameters are explained", Group.CONTRACT, needs=("hook",))
@@ -105,7 +102,7 @@ def documented(trial: Trial) -> None:
 )
 def block_hint(trial: Trial) -> None:
     """Ask for hints about tables of many sizes."""
-    policy = trial.policy()
+    policy = trial.make()
     if type(policy).leaving_blocks is Policy.leaving_blocks:
         raise NotApplicable("it gives no hint")
     for size in (1, 16, 32):
@@ -121,7 +118,7 @@ def _check_hint(policy: Policy, held: int, leaving: int, size: int) -> None:
     try:
         hint = policy.leaving_blocks(held, leaving, size)
         blocks = None if hint is None else [int(block) for block in hint]
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise Broken(f"{type(error).__name__}: {error}", want, call) from error
     if blocks is None:
         return

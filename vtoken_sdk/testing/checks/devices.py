@@ -28,7 +28,7 @@ def device_agnostic(trial: Trial) -> str | None:
         if torch.cuda.is_available():
             Stage(play.tuned(trial.policy), play, Conditions(device="cuda")).perform()
 
-    trial.search(plays(trial.policy(), most_cuts=2), prove)
+    trial.search(plays(trial.make(), most_cuts=2), prove)
     return None if torch.cuda.is_available() else "on a stand-in: there is no GPU here"
 
 
@@ -45,7 +45,7 @@ def dtype_agnostic(trial: Trial) -> None:
         for keys in _DTYPES:
             _perform_in(trial, play, keys)
 
-    trial.search(plays(trial.policy(), most_cuts=2), prove)
+    trial.search(plays(trial.make(), most_cuts=2), prove)
 
 
 @check("no-host-sync", "it never waits for the device", Group.BEHAVIOUR, ("device-agnostic",))
@@ -61,7 +61,7 @@ def no_host_sync(trial: Trial) -> None:
             )
 
     try:
-        trial.search(plays(trial.policy(), most_cuts=2), prove)
+        trial.search(plays(trial.make(), most_cuts=2), prove)
     except Broken as broken:
         if broken.check:
             raise

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from vtoken_sdk.testing.catalogue import Group, check
 from vtoken_sdk.testing.checks.answers import check_count, check_pins
+from vtoken_sdk.testing.making import accepts
 from vtoken_sdk.testing.plays import Cut, Play, Text
 from vtoken_sdk.testing.stage import Stage
 
@@ -22,7 +23,7 @@ LONG = 1024
 @check("short-lengths", "it copes with one, two and three tokens", Group.BEHAVIOUR, needs=_PROPER)
 def short_lengths(trial: Trial) -> None:
     """As few tokens as possible, and as few evictable ones as possible."""
-    _run(trial, _short_plays(trial.policy()))
+    _run(trial, _short_plays(trial.make()))
 
 
 @check(
@@ -30,7 +31,7 @@ def short_lengths(trial: Trial) -> None:
 )
 def budget_edges(trial: Trial) -> None:
     """One token, all evictable ones, and a long prompt cut down at once."""
-    _run(trial, _edge_plays(trial.policy()))
+    _run(trial, _edge_plays(trial.make()))
 
 
 def _run(trial: Trial, inputs: list[Play]) -> None:
@@ -70,8 +71,4 @@ def _edge_plays(policy: Policy) -> list[Play]:
 
 def _accepts_no_pins(policy: Policy) -> bool:
     """A policy may insist on pins, and then is never asked without."""
-    try:
-        type(policy)(sinks=0, recent=0)
-    except (TypeError, ValueError):
-        return False
-    return True
+    return accepts(type(policy), sinks=0, recent=0)

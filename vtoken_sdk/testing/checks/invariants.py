@@ -125,6 +125,7 @@ def _look(trial: Trial, id_: str) -> None:
 
 def _search(trial: Trial) -> _Run:
     run = _Run({})
+    Rig(trial.policy, _engine(trial))  # if none can be made, that is all there is to say
     while len(run.found) < len(IDS):
         rigs: list[Rig] = []
         settings = search_settings(trial.profile.programs, trial.profile.steps, shrink=False)
@@ -132,8 +133,11 @@ def _search(trial: Trial) -> _Run:
             run_state_machine_as_test(_machine(trial, set(run.found), rigs), settings=settings)
         except (Broken, Flaky) as error:
             broken = error if isinstance(error, Broken) else unwrapped(error)
+            id_ = broken.check or "long-run"
+            if id_ in run.found:  # the policy cannot be made, so no program can leave it out
+                return run
             # The last program Hypothesis runs is the one that fails.
-            run.found[broken.check or "long-run"] = _smallest(trial, broken, rigs[-1])
+            run.found[id_] = _smallest(trial, broken, rigs[-1])
             continue
         finally:
             run.programs += len(rigs)

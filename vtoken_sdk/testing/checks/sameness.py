@@ -39,7 +39,7 @@ def deterministic(trial: Trial) -> None:
 
     state = random.getstate()
     try:
-        trial.search(plays(trial.policy()), prove)
+        trial.search(plays(trial.make()), prove)
     finally:
         random.setstate(state)
 
@@ -56,7 +56,7 @@ def order_independent(trial: Trial) -> None:
             other = Stage(play.tuned(trial.policy), play.shuffled(seed)).perform()
             compare(straight, other, "the same victims in the order of the text")
 
-    trial.search(plays(trial.policy()), prove)
+    trial.search(plays(trial.make()), prove)
 
 
 @check("elementwise", "it is elementwise if it says so", Group.BEHAVIOUR, needs=("deterministic",))
@@ -70,7 +70,7 @@ def elementwise(trial: Trial) -> None:
         together = Stage(play.tuned(trial.policy), play).perform_together()
         compare(together, alone, "the same victims as alone")
 
-    trial.search(plays(trial.policy(), 2, 3, most_cuts=2), prove)
+    trial.search(plays(trial.make(), 2, 3, most_cuts=2), prove)
 
 
 @check("batch-independent", "other requests do not matter to it", Group.BEHAVIOUR, ("elementwise",))
@@ -87,7 +87,7 @@ def batch_independent(trial: Trial) -> None:
             alone = Stage(play.tuned(trial.policy), single).perform()
             compare(together[number : number + 1], alone, "the same victims as alone")
 
-    trial.search(plays(trial.policy(), 2, 3, most_cuts=2), prove)
+    trial.search(plays(trial.make(), 2, 3, most_cuts=2), prove)
 
 
 def compare(got: list[list[Answer]], want: list[list[Answer]], wish: str) -> None:

@@ -31,7 +31,7 @@ def declared_signals(trial: Trial) -> None:
                     f"{trial.policy.__name__}.signals",
                 )
 
-    trial.search(plays(trial.policy()), prove)
+    trial.search(plays(trial.make()), prove)
 
 
 @check("reads-only", "it writes into nothing but its columns", Group.BEHAVIOUR, ("answers",))
@@ -49,4 +49,4 @@ def reads_only(trial: Trial) -> None:
                     f"view of {view.num_live} tokens",
                 )
 
-    trial.search(plays(trial.policy()), prove)
+    trial.search(plays(trial.make()), prove)

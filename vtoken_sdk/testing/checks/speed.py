@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from vtoken_sdk.policy import Policy, ScoringPolicy
 from vtoken_sdk.testing.catalogue import Group, check
 from vtoken_sdk.testing.content import MadeUp, Point
+from vtoken_sdk.testing.results import Broken
 from vtoken_sdk.testing.staged import Conditions, StagedSequence, StagedView
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ SLOW = 300.0
 @check("speed", "its time at batches of 1, 64 and 256", Group.BEHAVIOUR, needs=("answers",))
 def speed(trial: Trial) -> str:
     """Time ``observe()`` and ``score()`` or ``select()`` alone, on the CPU, best of some calls."""
-    policy, times, last = trial.policy(), [], 0.0
+    policy, times, last = trial.make(), [], 0.0
     for batch in BATCHES:
         if last > SLOW:
             times.append(f"{batch}: not measured")
@@ -50,9 +51,13 @@ def _timed(policy: Policy, views: list[StagedView]) -> float:
 
 
 def _call(policy: Policy, views: list[StagedView]) -> None:
-    for view in views:
-        policy.observe(view)
-        if isinstance(policy, ScoringPolicy):
-            policy.score(view)
-        else:
-            policy.select(view, LIVE // 4)
+    try:
+        for view in views:
+            policy.observe(view)
+            if isinstance(policy, ScoringPolicy):
+                policy.score(view)
+            else:
+                policy.select(view, LIVE // 4)
+    except (Exception, SystemExit) as error:
+        call = f"cut of {len(views[0].ids)} sequences of {LIVE} tokens"
+        raise Broken(f"{type(error).__name__}: {error}", "an answer", call) from error
