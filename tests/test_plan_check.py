@@ -150,10 +150,35 @@ class TestOutOfPlace:
                 made.apply_moves("r", plan)
         assert state(made) == before
 
-    @pytest.mark.parametrize("fresh", [(), (33,), (33, 33), (33, 5), (33, 31)])
-    def test_fresh_blocks_must_be_fresh_and_as_many_as_taken(self, fresh: tuple[int, ...]) -> None:
+    @pytest.mark.parametrize(
+        ("fresh", "said"),
+        [
+            ((), "takes 2 fresh blocks"),
+            ((33,), "takes 2 fresh blocks"),
+            ((33, 34, 35), "takes 2 fresh blocks"),
+            ((33, 33), r"distinct, but \[33\]"),
+            ((33, 5), r"\[5\] are held by request 'r'"),
+            ((33, 31), r"\[31\] are held by request 'r'"),
+            ((40, 41), r"\[40, 41\] are held by request 's'"),
+            ((33, 42), r"\[42\] are held by request 's'"),
+            ((33, -1), "never negative, but -1"),
+            ((33, 34.0), r"must be an integer, not 34\.0"),
+            ((33, True), "must be an integer, not True"),
+            ((33, None), "must be an integer, not None"),
+        ],
+    )
+    def test_fresh_blocks_must_be_free_and_as_many_as_taken(
+        self, fresh: tuple[int, ...], said: str
+    ) -> None:
         made = runtime()
-        before = state(made)
-        with pytest.raises(TableError, match="takes 2 fresh blocks"):
-            made.apply_moves("r", made.plan_repack("r", headroom=2), fresh)
-        assert state(made) == before
+        made.sync_new_tokens("s", [40, 41, 42], 8)
+        before = state(made), made.block_ids("s")
+        plan = made.plan_repack("r", headroom=2)
+        with pytest.raises(TableError, match=said):
+            made.move_slots("r", plan, fresh)
+        with pytest.raises(TableError, match=said):
+            made.apply_moves("r", plan, fresh)
+        assert (state(made), made.block_ids("s")) == before
+        made.forget("s")
+        assert made.apply_moves("r", plan, (40, T(41))) == [12, 5, 20]  # what it held is free now
+        assert made.block_ids("r") == [40, 41, 31]

@@ -19,6 +19,7 @@ import torch
 from vtoken_sdk.cut_check import CutCheck
 from vtoken_sdk.errors import TableError
 from vtoken_sdk.faults import FaultLog
+from vtoken_sdk.integers import block_numbers
 from vtoken_sdk.metrics import Metrics
 from vtoken_sdk.plan_check import check_plan
 from vtoken_sdk.planner import MovePlan, Snapshot, plan_beside, plan_in_place
@@ -316,8 +317,8 @@ class VTokenRuntime:
             The block ids that left the sequence; they are free.
 
         Raises:
-            TableError: If the sequence changed after the plan was made, or the plan would lose,
-                double or misplace a token; nothing is changed.
+            TableError: If the sequence changed after the plan was made, the plan would lose, double
+                or misplace a token, or a fresh block is held by a sequence; nothing is changed.
         """
         row = self.table.known_row(req_id)
         if plan.epochs != self.table.epochs([row]):
@@ -339,16 +340,20 @@ class VTokenRuntime:
         """The blocks that hold tokens, and behind them the fresh ones, as plans count them.
 
         Raises:
-            TableError: If the fresh blocks are not those the plan takes.
+            TableError: If the fresh blocks are not as many as the plan takes, or a sequence holds
+                one of them.
         """
         held = ceil_div(self.table.num_live(req_id), self.block_size)
-        blocks = self._blocks[req_id]
-        both = [*blocks, *fresh_blocks]
-        if len(fresh_blocks) != sum(plan.taken_blocks) or len(set(both)) != len(both):
-            raise TableError(
-                f"the plan takes {sum(plan.taken_blocks)} fresh blocks, not {list(fresh_blocks)}"
-            )
-        return [*blocks[:held], *fresh_blocks]
+        fresh = block_numbers(fresh_blocks)
+        if len(fresh) != sum(plan.taken_blocks):
+            raise TableError(f"the plan takes {sum(plan.taken_blocks)} fresh blocks, not {fresh}")
+        for holder, blocks in self._blocks.items() if fresh else ():
+            if not set(fresh).isdisjoint(blocks):
+                raise TableError(
+                    f"fresh blocks {sorted(set(fresh).intersection(blocks))} are held by request "
+                    f"{holder!r}: pass free ones"
+                )
+        return [*self._blocks[req_id][:held], *fresh]
 
     def block_ids(self, req_id: str) -> list[int]:
         """The block table of a sequence."""
