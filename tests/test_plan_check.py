@@ -103,6 +103,35 @@ def test_plans_of_an_older_state_are_refused() -> None:
     assert state(made) == before
 
 
+def test_plans_of_a_request_that_came_back_in_another_row_are_refused() -> None:
+    made = VTokenRuntime(None, S)
+    requests = {"r": [12, 5, 20], "s": [1, 2, 3]}
+    for req_id, blocks in requests.items():
+        made.sync_new_tokens(req_id, blocks, 10)
+    row, plan = made.table.row("r"), made.plan("r")
+    for req_id in requests:
+        made.forget(req_id)
+    for req_id, blocks in requests.items():
+        made.sync_new_tokens(req_id, blocks, 10)
+    assert made.table.row("r") != row
+    before = state(made)
+    with pytest.raises(TableError, match="stale"):
+        made.apply_moves("r", plan)
+    assert state(made) == before
+
+
+def test_plans_of_another_sequence_are_refused() -> None:
+    made = VTokenRuntime(None, S)
+    for req_id, blocks in (("r", [12, 5, 20]), ("s", [1, 2, 3])):
+        made.sync_new_tokens(req_id, blocks, 10)
+        for token in (1, 6, 7, 8):
+            made.evict_token(req_id, token)
+    before = state(made)
+    with pytest.raises(TableError, match="stale"):
+        made.apply_moves("r", made.plan("s"))
+    assert state(made) == before
+
+
 class TestPinned:
     @pytest.mark.parametrize("token", [0, 1, 7, 8, 9])
     def test_sinks_and_recent_tokens_are_refused(self, token: int) -> None:
