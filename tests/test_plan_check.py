@@ -132,6 +132,79 @@ def test_plans_of_another_sequence_are_refused() -> None:
     assert state(made) == before
 
 
+class TestSync:
+    """The known blocks stand, and what is no block table is refused."""
+
+    @pytest.mark.parametrize(
+        ("blocks", "total", "said"),
+        [
+            ([5, 12, 20, 31], 11, r"in blocks \[12, 5, 20\], but .* begins with \[5, 12, 20\]"),
+            ([12, 5, 21, 31], 11, r"begins with \[12, 5, 21\]"),
+            ([5, 20, 31], 11, r"begins with \[5, 20, 31\]"),
+            ([12, 5], 10, r"begins with \[12, 5\]"),
+            ([], 10, r"begins with \[\]"),
+            ([12, 5, 20], 13, "3 blocks of 4 cannot hold 13 tokens"),
+            ([12, 5, 20, 20], 11, r"distinct, but \[20\]"),
+            ([12, 5, 20, -1], 11, "never negative, but -1"),
+            ([12, 5, 20, 31.0], 11, r"must be an integer, not 31\.0"),
+            ([12.0, 5, 20], 11, r"must be an integer, not 12\.0"),
+            ([12, 5, 20, True], 11, "must be an integer, not True"),
+            ([12, 5, 20, "31"], 11, "must be an integer, not '31'"),
+            ([12, 5, 20, 31], 9, "cannot shrink to 9"),
+            ([12, 5, 20, 31], 11.0, r"total_len must be an integer, not 11\.0"),
+            ([12, 5, 20, 31], None, "total_len must be an integer, not None"),
+        ],
+    )
+    def test_what_does_not_fit_is_refused(self, blocks: list[int], total: int, said: str) -> None:
+        made = VTokenRuntime(None, S)
+        made.sync_new_tokens("r", [12, 5, 20, 31], 10)
+        before = state(made)
+        with pytest.raises(TableError, match=said):
+            made.sync_new_tokens("r", blocks, total)
+        assert state(made) == before
+
+    @pytest.mark.parametrize("blocks", [[1, 1], [-1, 2], [1.0, 2], [True, 2], [1, None], [1]])
+    def test_an_unknown_request_stays_unknown(self, blocks: list[int]) -> None:
+        made = VTokenRuntime(None, S)
+        with pytest.raises(TableError):
+            made.sync_new_tokens("r", blocks, 5)
+        assert "r" not in made.table
+
+    def test_evictions_come_first(self) -> None:
+        made = runtime()
+        before = state(made)
+        with pytest.raises(TableError, match="has evicted tokens"):
+            made.sync_new_tokens("r", [12, 5, 20, 31], 11)
+        assert state(made) == before
+
+    def test_blocks_without_live_tokens_may_change(self) -> None:
+        made = VTokenRuntime(None, S)
+        made.sync_new_tokens("r", [12, 5, 20, 31], 10)
+        made.sync_new_tokens("r", T([12, 5, 20, 7]), T(16))
+        assert made.block_ids("r") == [12, 5, 20, 7]
+        assert made.slot_of("r", 15) == 7 * S + 3
+
+    def test_blocks_stand_as_moves_left_them(self) -> None:
+        made = VTokenRuntime(None, S)
+        made.sync_new_tokens("r", [12, 5, 20], 10)
+        for token in range(4):
+            made.evict_token("r", token)
+        assert made.apply_moves("r", made.plan("r", leave=[0])) == [12]
+        before = state(made)
+        with pytest.raises(TableError, match=r"in blocks \[5, 20\]"):
+            made.sync_new_tokens("r", [12, 5, 20], 11)
+        assert state(made) == before
+        made.sync_new_tokens("r", [5, 20, 33], 13)
+        assert made.block_ids("r") == [5, 20, 33]
+
+    def test_sequences_may_share_a_prefix(self) -> None:
+        made = VTokenRuntime(None, S)
+        made.sync_new_tokens("r", [12, 5, 20], 10)
+        made.sync_new_tokens("s", [12, 5, 21], 10)
+        made.sync_new_tokens("r", [12, 5, 20, 22], 14)
+        assert made.slot_of("r", 3) == made.slot_of("s", 3)
+
+
 class TestPinned:
     @pytest.mark.parametrize("token", [0, 1, 7, 8, 9])
     def test_sinks_and_recent_tokens_are_refused(self, token: int) -> None:

@@ -195,6 +195,18 @@ def test_random_victims_depend_on_content_only():
     assert together["a"] != together["bb"]  # keys differ
 
 
+def test_after_a_cut_the_caller_says_which_blocks_are_left():
+    engine = Engine(OldestFirst())
+    engine.append("a", 12)
+    engine.runtime.sync_new_tokens("a", engine.tables["a"], 12)
+    engine.cut({"a": 4}, {"a": (0,)})
+    with pytest.raises(TableError, match="blocks of request 'a' are not known: sync_new_tokens"):
+        engine.runtime.slot_mapping("a")
+    engine.runtime.sync_new_tokens("a", engine.tables["a"], 12)
+    assert engine.runtime.block_ids("a") == engine.tables["a"]
+    engine.check()
+
+
 def test_wrong_answers_name_the_policy():
     @dataclass
     class Short(ScoringPolicy):

@@ -19,7 +19,7 @@ import torch
 from vtoken_sdk.cut_check import CutCheck
 from vtoken_sdk.errors import TableError
 from vtoken_sdk.faults import FaultLog
-from vtoken_sdk.integers import block_numbers
+from vtoken_sdk.integers import block_numbers, integer
 from vtoken_sdk.metrics import Metrics
 from vtoken_sdk.plan_check import check_plan
 from vtoken_sdk.planner import MovePlan, Snapshot, plan_beside, plan_in_place
@@ -147,7 +147,8 @@ class VTokenRuntime:
 
         Returns:
             What was done. The block tables are the caller's to shorten, by
-            ``plan.freed_blocks``.
+            ``plan.freed_blocks``; the three calls below know of them again after
+            :meth:`sync_new_tokens`.
 
         Raises:
             InvariantViolation: Under ``check_invariants``, if one does not hold.
@@ -184,6 +185,8 @@ class VTokenRuntime:
             slots_at(block_tables, row, destination, self.block_size),
         )
         self.table.apply_moves(rows, plan)
+        for cut in cuts if self._blocks else ():
+            self._blocks.pop(cut.req_id, None)  # the caller knows which ones are left
         if check:
             if isinstance(kv, Relocator):
                 kv.wait_before_read()
@@ -211,31 +214,39 @@ class VTokenRuntime:
 
         Args:
             req_id: The sequence; unknown ones are taken in.
-            block_ids: Its whole block table.
+            block_ids: Its whole block table. It begins with the known blocks that hold live
+                tokens: only :meth:`apply_moves` changes those.
             total_len: Tokens computed so far, evicted ones included.
 
         Raises:
             TableError: If the sequence would shrink, has evictions waiting for a plan, or the
-                blocks cannot hold its live tokens.
+                blocks are not block ids, are others than those that hold its live tokens, or cannot
+                hold the new ones; nothing is changed.
         """
+        total, blocks = integer(total_len, "total_len"), block_numbers(block_ids)
         known = req_id in self.table
         before = self.table.num_tokens(req_id) if known else 0
-        live = (self.table.num_live(req_id) if known else 0) + total_len - before
-        if total_len < before:
-            raise TableError(
-                f"request {req_id!r} has {before} tokens and cannot shrink to {total_len}"
-            )
+        held = self.table.num_live(req_id) if known else 0
+        live = held + total - before
+        if total < before:
+            raise TableError(f"request {req_id!r} has {before} tokens and cannot shrink to {total}")
         if self._evicted.get(req_id):
             raise TableError(
                 f"request {req_id!r} has evicted tokens: plan() and apply_moves() first"
             )
-        if len(set(block_ids)) != len(block_ids) or len(block_ids) * self.block_size < live:
+        own = self._blocks.get(req_id, [])[: ceil_div(held, self.block_size)]
+        if blocks[: len(own)] != own:
             raise TableError(
-                f"{len(set(block_ids))} distinct blocks of {self.block_size} cannot hold "
-                f"{live} tokens"
+                f"the live tokens of request {req_id!r} are in blocks {own}, but the block table "
+                f"begins with {blocks[: len(own)]}: apply_moves() changes blocks"
             )
-        self.table.sync([self.table.row(req_id)], [total_len])
-        self._blocks[req_id] = list(block_ids)
+        if len(blocks) * self.block_size < live:
+            raise TableError(
+                f"{len(blocks)} blocks of {self.block_size} cannot hold {live} tokens of request "
+                f"{req_id!r}"
+            )
+        self.table.sync([self.table.row(req_id)], [total])
+        self._blocks[req_id] = blocks
 
     def evict_token(self, req_id: str, token_id: int) -> None:
         """Mark a token logically dead; nothing moves until a plan is applied.
@@ -324,7 +335,7 @@ class VTokenRuntime:
         if plan.epochs != self.table.epochs([row]):
             raise TableError("the plan is stale: the sequence changed after it was made")
         held = ceil_div(self.table.num_live(req_id), self.block_size)
-        blocks = self._blocks[req_id]
+        blocks = self.block_ids(req_id)
         extended = self._extended(req_id, plan, fresh_blocks)
         check_plan(plan, self.table.num_live(req_id), self._dead_index(req_id), self.block_size)
         self.table.apply_moves([row], plan)
@@ -353,15 +364,27 @@ class VTokenRuntime:
                     f"fresh blocks {sorted(set(fresh).intersection(blocks))} are held by request "
                     f"{holder!r}: pass free ones"
                 )
-        return [*self._blocks[req_id][:held], *fresh]
+        return [*self.block_ids(req_id)[:held], *fresh]
 
     def block_ids(self, req_id: str) -> list[int]:
-        """The block table of a sequence."""
+        """The block table of a sequence.
+
+        Raises:
+            TableError: If it is not known.
+        """
+        if req_id not in self._blocks:
+            raise TableError(
+                f"the blocks of request {req_id!r} are not known: sync_new_tokens() comes first"
+            )
         return list(self._blocks[req_id])
 
     def slot_mapping(self, req_id: str) -> Tensor:
-        """Slots of the live tokens by dense index, int64 ``[num_live]``."""
-        return self.table.slot_mapping(req_id, self._blocks[req_id])
+        """Slots of the live tokens by dense index, int64 ``[num_live]``.
+
+        Raises:
+            TableError: If the sequence is unknown.
+        """
+        return self.table.slot_mapping(req_id, self.block_ids(req_id))
 
     def slot_of(self, req_id: str, token_id: int) -> int:
         """The slot of one live token: ``block * S + offset``.
