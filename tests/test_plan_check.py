@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 import torch
 from vtoken_policies.random import Random
@@ -12,6 +14,9 @@ from vtoken_sdk.errors import TableError
 from vtoken_sdk.planner import MovePlan, Outcome
 from vtoken_sdk.relocate import StridedKV, copy_kv, gather_kv
 from vtoken_sdk.runtime import VTokenRuntime
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 S = 4
 T = torch.tensor
@@ -27,14 +32,18 @@ def runtime() -> VTokenRuntime:
 
 
 def state(made: VTokenRuntime) -> tuple[object, ...]:
-    table = made.table
+    """All that is known of "r"."""
+    table, plan = made.table, made.plan("r")
     return (
         table.token_ids("r").tolist(),
         table.num_tokens("r"),
         table.epochs([table.known_row("r")]),
         made.block_ids("r"),
-        made.plan("r").new_lengths,
+        plan.new_lengths,
+        plan.sources.tolist(),  # tell which tokens are evicted
+        plan.destinations.tolist(),
         made.slot_mapping("r").tolist(),
+        made.metrics.snapshot(),
     )
 
 
@@ -92,11 +101,20 @@ def test_a_plan_made_by_hand_that_fits_is_taken() -> None:
     assert made.apply_moves("r", replace(plan, destinations=T([[1]]))) == [20]
 
 
-def test_plans_of_an_older_state_are_refused() -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda made: made.sync_new_tokens("r", [12, 5, 20], 11),
+        lambda made: made.evict_token("r", 4),
+        lambda made: made.apply_moves("r", made.plan("r")),
+    ],
+    ids=["new tokens", "another eviction", "applied already"],
+)
+def test_plans_of_an_older_state_are_refused(change: Callable[[VTokenRuntime], object]) -> None:
     made = VTokenRuntime(None, S)
     made.sync_new_tokens("r", [12, 5, 20], 10)
     plan = made.plan("r")
-    made.sync_new_tokens("r", [12, 5, 20], 11)
+    change(made)
     before = state(made)
     with pytest.raises(TableError, match="stale"):
         made.apply_moves("r", plan)
@@ -203,6 +221,54 @@ class TestSync:
         made.sync_new_tokens("s", [12, 5, 21], 10)
         made.sync_new_tokens("r", [12, 5, 20, 22], 14)
         assert made.slot_of("r", 3) == made.slot_of("s", 3)
+
+
+REFUSED_TOKENS = {
+    "unknown": (10, "token 10 of request 'r' is unknown"),
+    "far beyond": (99, "token 99 of request 'r' is unknown"),
+    "negative": (-1, "token -1 of request 'r' is unknown"),
+    "evicted just now": (6, "unknown or already evicted"),
+    "evicted just now, as a tensor": (T(6), "token 6 of request 'r' is unknown or already evicted"),
+    "evicted by an earlier plan": (3, "token 3 of request 'r' was evicted before"),
+    "a sink": (0, "token 0 of request 'r' is pinned"),
+    "recent": (9, "token 9 of request 'r' is pinned"),
+    "a float": (5.0, r"a token id must be an integer, not 5\.0: pass an int"),
+    "a float in a tensor": (T(5.0), "a token id must be an integer"),
+    "a bool": (True, "a token id must be an integer, not True"),
+    "a bool in a tensor": (T(True), r"a token id must be an integer, not tensor\(True\)"),
+    "text": ("5", "a token id must be an integer, not '5'"),
+    "nothing": (None, "a token id must be an integer, not None"),
+    "several": (T([4, 5]), "a token id must be an integer"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_TOKENS)
+def test_an_eviction_that_may_not_be_changes_nothing(name: str) -> None:
+    made = VTokenRuntime(Random(sinks=1, recent=1), S)
+    made.sync_new_tokens("r", [12, 5, 20], 10)
+    made.evict_token("r", 3)
+    made.apply_moves("r", made.plan("r"))
+    made.evict_token("r", 6)
+    token, said = REFUSED_TOKENS[name]
+    before = state(made)
+    with pytest.raises(TableError, match=said):
+        made.evict_token("r", token)
+    assert state(made) == before
+
+
+@pytest.mark.parametrize("token", [5.0, True, "5", None, T(5.0), T(True)])
+def test_slots_are_asked_for_by_integers(token: object) -> None:
+    with pytest.raises(TableError, match="a token id must be an integer"):
+        runtime().slot_of("r", token)
+
+
+def test_integers_of_other_libraries_are_integers() -> None:
+    made = VTokenRuntime(None, S)
+    made.sync_new_tokens("r", [12, 5, 20], 10)
+    made.evict_token("r", T(3))
+    made.evict_token("r", np.int32(4))
+    assert made.slot_of("r", T(5)) == 5 * S + 1
+    assert made.plan("r").new_lengths == (8,)
 
 
 class TestPinned:

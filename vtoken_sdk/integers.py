@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, SupportsIndex
 
-from vtoken_sdk.errors import TableError
+from vtoken_sdk.errors import ConfigError, TableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,6 +28,21 @@ def integer(value: SupportsIndex, what: str) -> int:
         except TypeError:
             pass
     raise TableError(f"{what} must be an integer, not {value!r}: pass an int")
+
+
+def positive(value: SupportsIndex, what: str) -> int:
+    """A setting that is a plain integer of at least 1.
+
+    Raises:
+        ConfigError: If it is not.
+    """
+    try:
+        number = integer(value, what)
+    except TableError as error:
+        raise ConfigError(str(error)) from None
+    if number < 1:
+        raise ConfigError(f"{what} must be at least 1, not {number}")
+    return number
 
 
 def block_numbers(block_ids: Iterable[SupportsIndex]) -> list[int]:

@@ -19,7 +19,7 @@ import torch
 from vtoken_sdk.cut_check import CutCheck
 from vtoken_sdk.errors import TableError
 from vtoken_sdk.faults import FaultLog
-from vtoken_sdk.integers import block_numbers, integer
+from vtoken_sdk.integers import block_numbers, integer, positive
 from vtoken_sdk.metrics import Metrics
 from vtoken_sdk.plan_check import check_plan
 from vtoken_sdk.planner import MovePlan, Snapshot, plan_beside, plan_in_place
@@ -96,6 +96,9 @@ class VTokenRuntime:
         check_invariants: Verify the four invariants around every :meth:`cut`, with a hash of the KV
             of every moved token. Slow, and waits for the device.
 
+    Raises:
+        ConfigError: If the block size is no positive integer.
+
     Attributes:
         table: What is known about every live token.
         faults: What the policy did wrong.
@@ -112,10 +115,10 @@ class VTokenRuntime:
         check_invariants: bool = False,
     ) -> None:
         self.policy, self.source = policy, source
-        self.block_size = block_size
+        self.block_size = positive(block_size, "block_size")
         self.device = torch.device(device)
         self.check_invariants = check_invariants
-        self.table = TokenTable(block_size, self.device)
+        self.table = TokenTable(self.block_size, self.device)
         self.metrics = Metrics()
         name = policy.name if policy else ""
         self.faults = FaultLog(name, strict, self.metrics.count_fallback)
@@ -252,28 +255,27 @@ class VTokenRuntime:
         """Mark a token logically dead; nothing moves until a plan is applied.
 
         Raises:
-            TableError: If the sequence is unknown, or the token is not live or pinned by the
-                policy.
+            TableError: If the sequence is unknown, or the token is no integer, not live, or pinned
+                by the policy; nothing is changed.
         """
+        token = integer(token_id, "a token id")
         total = self.table.num_tokens(req_id)
-        if not 0 <= token_id < total or token_id in self._evicted.get(req_id, ()):
+        if not 0 <= token < total or token in self._evicted.get(req_id, ()):
+            raise TableError(f"token {token} of request {req_id!r} is unknown or already evicted")
+        if int(self.table.index_of(req_id, total)[token]) < 0:
+            raise TableError(f"token {token} of request {req_id!r} was evicted before")
+        if self.policy and not self.policy.sinks <= token < total - self.policy.recent:
             raise TableError(
-                f"token {token_id} of request {req_id!r} is unknown or already evicted"
-            )
-        if int(self.table.index_of(req_id, total)[token_id]) < 0:
-            raise TableError(f"token {token_id} of request {req_id!r} was evicted before")
-        if self.policy and not self.policy.sinks <= token_id < total - self.policy.recent:
-            raise TableError(
-                f"token {token_id} of request {req_id!r} is pinned: policy {self.policy.name!r} "
+                f"token {token} of request {req_id!r} is pinned: policy {self.policy.name!r} "
                 f"keeps {self.policy.sinks} sinks and {self.policy.recent} recent tokens of {total}"
             )
-        self._evicted.setdefault(req_id, set()).add(token_id)
+        self._evicted.setdefault(req_id, set()).add(token)
 
     def plan(self, req_id: str, leave: Sequence[int] | None = None) -> MovePlan:
         """Plan the moves that turn the evicted tokens of a sequence into free blocks.
 
         Raises:
-            TableError: If the sequence is unknown or ``leave`` does not fit.
+            TableError: If the sequence is unknown or has no tokens left, or ``leave`` does not fit.
         """
         return plan_in_place(self._snapshot(req_id), [leave])
 
@@ -289,7 +291,8 @@ class VTokenRuntime:
             A plan with an outcome. A declined one cannot be applied.
 
         Raises:
-            TableError: If the sequence is unknown, or ``shared`` does not fit its table.
+            TableError: If the sequence is unknown or has no tokens left, or ``shared`` does not fit
+                its table.
         """
         snapshot = self._snapshot(req_id)
         held = ceil_div(snapshot.lengths[0], self.block_size)
@@ -299,6 +302,8 @@ class VTokenRuntime:
 
     def _snapshot(self, req_id: str) -> Snapshot:
         row = self.table.known_row(req_id)
+        if not self.table.num_live(req_id):
+            raise TableError(f"request {req_id!r} has no live tokens, so nothing can be planned")
         dead = self._dead_index(req_id)
         return Snapshot(
             self.table.lengths([row]),
@@ -390,12 +395,12 @@ class VTokenRuntime:
         """The slot of one live token: ``block * S + offset``.
 
         Raises:
-            TableError: If the token is not live.
+            TableError: If the sequence is unknown, or the token is no integer or not live.
         """
-        total = self.table.num_tokens(req_id)
-        index = int(self.table.index_of(req_id, total)[token_id]) if 0 <= token_id < total else -1
+        token, total = integer(token_id, "a token id"), self.table.num_tokens(req_id)
+        index = int(self.table.index_of(req_id, total)[token]) if 0 <= token < total else -1
         if index < 0:
-            raise TableError(f"token {token_id} of request {req_id!r} is not live")
+            raise TableError(f"token {token} of request {req_id!r} is not live")
         return int(self.slot_mapping(req_id)[index])
 
     def move_slots(
