@@ -307,16 +307,16 @@ class TestOutOfPlace:
 
     def test_declined_plans_cannot_be_applied(self) -> None:
         made = runtime()
-        before = state(made)
         for headroom, shared, outcome in (
             (1, (), Outcome.NO_HEADROOM),
             (2, (True, False, False), Outcome.NO_GAIN),
         ):
             plan = made.plan_repack("r", headroom, shared)
             assert plan.outcomes == (outcome,)
+            before = state(made)
             with pytest.raises(TableError, match=f"declined \\({outcome}\\)"):
                 made.apply_moves("r", plan)
-        assert state(made) == before
+            assert state(made) == before
 
     @pytest.mark.parametrize(
         ("fresh", "said"),

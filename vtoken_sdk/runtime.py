@@ -22,7 +22,7 @@ from vtoken_sdk.faults import FaultLog
 from vtoken_sdk.integers import block_numbers, integer, positive
 from vtoken_sdk.metrics import Metrics
 from vtoken_sdk.plan_check import check_plan
-from vtoken_sdk.planner import MovePlan, Snapshot, plan_beside, plan_in_place
+from vtoken_sdk.planner import MovePlan, Outcome, Snapshot, plan_beside, plan_in_place
 from vtoken_sdk.planner_repack import BlockSnapshot, plan_repack
 from vtoken_sdk.relocate import Relocator, copy_kv, slots_at, slots_of
 from vtoken_sdk.selection import choose_victims
@@ -102,7 +102,8 @@ class VTokenRuntime:
     Attributes:
         table: What is known about every live token.
         faults: What the policy did wrong.
-        metrics: What was done so far by :meth:`cut`.
+        metrics: What was done so far by :meth:`cut` and :meth:`apply_moves`, and what
+            :meth:`plan_repack` declined.
     """
 
     def __init__(
@@ -298,7 +299,10 @@ class VTokenRuntime:
         held = ceil_div(snapshot.lengths[0], self.block_size)
         ids = self.table.token_id[[self.table.known_row(req_id)], : held * self.block_size]
         others = torch.tensor([list(shared) or [False] * held])
-        return plan_repack(BlockSnapshot.of_dense(snapshot, ids, others, headroom))
+        plan = plan_repack(BlockSnapshot.of_dense(snapshot, ids, others, headroom))
+        if plan.outcomes[0] is not Outcome.ACCEPTED:  # accepted ones count once carried out
+            self.metrics.count_plan(plan)
+        return plan
 
     def _snapshot(self, req_id: str) -> Snapshot:
         row = self.table.known_row(req_id)
@@ -350,6 +354,7 @@ class VTokenRuntime:
         )
         self._blocks[req_id] = [extended[i] for i in kept] + blocks[held:]
         self._evicted.pop(req_id, None)
+        self.metrics.count_plan(plan)
         return [b for i, b in enumerate(extended) if i not in set(kept)]
 
     def _extended(self, req_id: str, plan: MovePlan, fresh_blocks: Sequence[int]) -> list[int]:
