@@ -207,6 +207,18 @@ def test_after_a_cut_the_caller_says_which_blocks_are_left():
     engine.check()
 
 
+def test_evictions_that_wait_for_a_plan_come_before_a_cut():
+    engine = Engine(OldestFirst())
+    engine.append("a", 12)
+    engine.runtime.sync_new_tokens("a", engine.tables["a"], 12)
+    engine.runtime.evict_token("a", 5)
+    with pytest.raises(TableError, match="'a' has evicted tokens"):
+        engine.cut({"a": 4})
+    plan = engine.runtime.plan("a")
+    assert plan.new_lengths == (11,)
+    engine.runtime.apply_moves("a", plan)
+
+
 def test_wrong_answers_name_the_policy():
     @dataclass
     class Short(ScoringPolicy):

@@ -155,9 +155,12 @@ class VTokenRuntime:
             :meth:`sync_new_tokens`.
 
         Raises:
+            TableError: If a sequence has evictions waiting for a plan; nothing is changed.
             InvariantViolation: Under ``check_invariants``, if one does not hold.
         """
         assert self.policy is not None
+        for cut in cuts if self._evicted else ():
+            self._refuse_waiting(cut.req_id)
         self.faults.collect()
         rows = [self.table.row(cut.req_id) for cut in cuts]
         moments = [cut.moment for cut in cuts]
@@ -234,10 +237,7 @@ class VTokenRuntime:
         live = held + total - before
         if total < before:
             raise TableError(f"request {req_id!r} has {before} tokens and cannot shrink to {total}")
-        if self._evicted.get(req_id):
-            raise TableError(
-                f"request {req_id!r} has evicted tokens: plan() and apply_moves() first"
-            )
+        self._refuse_waiting(req_id)
         own = self._blocks.get(req_id, [])[: ceil_div(held, self.block_size)]
         if blocks[: len(own)] != own:
             raise TableError(
@@ -251,6 +251,12 @@ class VTokenRuntime:
             )
         self.table.sync([self.table.row(req_id)], [total])
         self._blocks[req_id] = blocks
+
+    def _refuse_waiting(self, req_id: str) -> None:
+        if req_id in self._evicted:
+            raise TableError(
+                f"request {req_id!r} has evicted tokens: plan() and apply_moves() first"
+            )
 
     def evict_token(self, req_id: str, token_id: int) -> None:
         """Mark a token logically dead; nothing moves until a plan is applied.
