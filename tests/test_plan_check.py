@@ -124,6 +124,8 @@ def test_plans_of_an_older_state_are_refused(change: Callable[[VTokenRuntime], o
 def test_plans_of_a_request_that_came_back_in_another_row_are_refused() -> None:
     made = VTokenRuntime(None, S)
     requests = {"r": [12, 5, 20], "s": [1, 2, 3]}
+    made.sync_new_tokens("r", requests["r"], 8)
+    made.sync_new_tokens("r", requests["r"], 9)  # so many changes more than the other row has seen
     for req_id, blocks in requests.items():
         made.sync_new_tokens(req_id, blocks, 10)
     row, plan = made.table.row("r"), made.plan("r")
