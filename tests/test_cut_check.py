@@ -154,6 +154,34 @@ def test_a_copy_that_is_still_pending_is_named() -> None:
         check.verify([pending])
 
 
+@pytest.mark.parametrize("change", ["never", "twice", "tokens before", "another row before"])
+def test_anything_but_one_commit_is_named(change: str) -> None:
+    cut = Cut(check_invariants=False)
+    table = cut.runtime.table
+    rows = [table.row("b"), table.row("a")]
+    table.sync(rows, [8, 8])
+    none = torch.zeros((2, 0), dtype=torch.int64)
+
+    def plan() -> MovePlan:
+        return plan_in_place(Snapshot(table.lengths(rows), (0, 0), none, S, table.epochs(rows)))
+
+    def checked() -> CutCheck:
+        return CutCheck(table, rows, plan(), none, cut.tables[:2], cut.kv)
+
+    check = checked()
+    table.apply_moves(rows, plan())
+    check.verify()
+    check = checked()
+    if change == "tokens before":
+        table.sync(rows[:1], [9])
+    if change == "another row before":
+        table.sync([table.row("c")], [1])
+    for _ in range({"never": 0, "twice": 2}.get(change, 1)):
+        table.apply_moves(rows, plan())
+    with pytest.raises(InvariantViolation, match="consistent snapshot"):
+        check.verify()
+
+
 def test_nothing_is_looked_at_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime_module, "CutCheck", None)
     Cut(check_invariants=False).run()

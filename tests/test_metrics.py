@@ -7,9 +7,11 @@ import sys
 import pytest
 import torch
 
-from vtoken_sdk.errors import ConfigError
+from vtoken_sdk.errors import ConfigError, TableError
 from vtoken_sdk.metrics import HELP, Metrics, Occupancy, PrometheusExporter
-from vtoken_sdk.planner import Snapshot, plan_in_place
+from vtoken_sdk.planner import Outcome, Snapshot, plan_in_place
+from vtoken_sdk.planner_repack import BlockSnapshot, plan_repack
+from vtoken_sdk.runtime import VTokenRuntime
 
 
 def plan():
@@ -44,23 +46,96 @@ def test_moves_are_known_only_where_asked_for() -> None:
     assert counting.snapshot().moved_tokens is None
 
 
-class Declined:
-    """What a plan looks like of which one half was declined."""
-
-    lengths, new_lengths = (40, 40), (31, 40)
-    freed_blocks, taken_blocks = (5, 0), (2, 0)
-    outcomes = ("accepted", "no headroom")
+def partly_declined():
+    """Three sequences of 5 blocks: two with a token in each and room to repack one; a full one."""
+    ids = torch.arange(60).view(3, 20)
+    ids[:2] = ids[:2].masked_fill(ids[:2] % 4 > 0, -1)
+    live = (ids >= 0).view(3, 5, 4).sum(2)
+    private = torch.zeros((3, 5), dtype=torch.bool)
+    plan = plan_repack(
+        BlockSnapshot((20, 20, 20), ids, (5, 5, 20), live, private, headroom=1, block_size=4)
+    )
+    assert plan.outcomes == (Outcome.ACCEPTED, Outcome.NO_HEADROOM, Outcome.NO_CANDIDATES)
+    return plan
 
 
 def test_declined_plans_are_counted_by_reason() -> None:
-    metrics = Metrics()
-    metrics.count_plan(Declined())
-    snapshot = metrics.snapshot()
-    assert snapshot.plans_declined == {"no headroom": 1}
-    assert (snapshot.plans_accepted, snapshot.freed_blocks, snapshot.taken_blocks) == (1, 5, 2)
-    assert snapshot.evicted_tokens == 9
-    metrics.count_plan(Declined())
-    assert snapshot.plans_declined == {"no headroom": 1}  # a snapshot stays as it is
+    metrics = Metrics(count_moves=True)
+    metrics.count_plan(partly_declined())
+    snapshot = metrics.snapshot(moved=True)
+    assert snapshot.plans_declined == {"no headroom": 1, "no candidates": 1}
+    assert (snapshot.plans_accepted, snapshot.freed_blocks, snapshot.taken_blocks) == (1, 4, 1)
+    assert (snapshot.evicted_tokens, snapshot.moved_tokens) == (12, 4)
+    metrics.count_plan(partly_declined())
+    assert snapshot.plans_declined == {
+        "no headroom": 1,
+        "no candidates": 1,
+    }  # a snapshot stays as it is
+
+
+def counted(runtime: VTokenRuntime) -> dict[str, object]:
+    """The counters that are not zero, without the prefix."""
+    values = runtime.metrics.snapshot().as_dict()
+    return {
+        name.removeprefix("vtoken_").removesuffix("_total"): value
+        for name, value in values.items()
+        if name.endswith("_total") and value
+    }
+
+
+class TestThreeCalls:
+    """What the three calls of the paper count."""
+
+    def make(self, *evicted: int) -> VTokenRuntime:
+        runtime = VTokenRuntime(None, 4)
+        runtime.sync_new_tokens("r", [12, 5, 20], 10)
+        for token in evicted:
+            runtime.evict_token("r", token)
+        return runtime
+
+    @pytest.mark.parametrize(
+        ("evicted", "headroom", "shared", "reason"),
+        [
+            ((1, 6, 7, 8), 1, (), Outcome.NO_HEADROOM),
+            ((1,), 3, (), Outcome.NO_GAIN),
+            ((1, 6, 7, 8), 2, (True, True, True), Outcome.NO_GAIN),
+        ],
+    )
+    def test_declined_plans_count_with_their_reason(
+        self, evicted: tuple[int, ...], headroom: int, shared: tuple[bool, ...], reason: Outcome
+    ) -> None:
+        runtime = self.make(*evicted)
+        plan = runtime.plan_repack("r", headroom, shared)
+        assert plan.outcomes == (reason,)
+        assert counted(runtime) == {"plans_declined": {str(reason): 1}}
+        with pytest.raises(TableError, match="declined"):
+            runtime.apply_moves("r", plan)
+        assert counted(runtime) == {"plans_declined": {str(reason): 1}}
+
+    def test_plans_count_when_they_are_carried_out(self) -> None:
+        runtime = self.make(1, 6, 7, 8)
+        plan = runtime.plan("r")
+        runtime.plan("r")
+        assert counted(runtime) == {}
+        runtime.apply_moves("r", plan)
+        once = {"plans_accepted": 1, "cuts": 1, "evicted_tokens": 4, "freed_blocks": 1}
+        assert counted(runtime) == once
+        with pytest.raises(TableError, match="stale"):
+            runtime.apply_moves("r", plan)
+        assert counted(runtime) == once
+
+    def test_fresh_blocks_count_as_taken(self) -> None:
+        runtime = self.make(1, 6, 7, 8)
+        plan = runtime.plan_repack("r", headroom=2)
+        assert counted(runtime) == {}
+        runtime.apply_moves("r", plan, [33, 34])
+        assert counted(runtime) == {
+            "plans_accepted": 1,
+            "cuts": 1,
+            "evicted_tokens": 4,
+            "freed_blocks": 3,
+            "taken_blocks": 2,
+        }
 
 
 def test_nothing_allocated_is_no_waste() -> None:
@@ -81,7 +156,7 @@ def test_registry() -> None:
     registry = client.CollectorRegistry()
     exporter, metrics = PrometheusExporter(registry), Metrics(occupancy=Occupancy(10, 2, 4, 4))
     for _ in range(2):
-        metrics.count_plan(Declined())
+        metrics.count_plan(partly_declined())
         exporter.publish(metrics.snapshot())
         exporter.publish(metrics.snapshot())  # nothing is counted twice
     assert registry.get_sample_value("vtoken_cuts_total") == 2

@@ -73,6 +73,50 @@ def test_every_case(block_size: int, blocks: int) -> None:
                 check(victims, n, block_size, leave)
 
 
+def fewest_copies(n: int, victims: tuple[int, ...], size: int, leave: tuple[int, ...]) -> int:
+    """Breadth-first: the fewest copies of one slot to another that make the vector dense again.
+
+    Copies may go from and to any slot, onto live tokens too, and in any order; blocks stay in the
+    order of the table.
+    """
+    held = ceil_div(n, size)
+    slots = [b * size + o for b in range(held) if b not in leave for o in range(size)]
+    wanted = sorted(set(range(n)) - set(victims))
+    dense = slots[: len(wanted)]
+    at = {tuple(i if i in wanted else -1 for i in range(held * size))}
+    seen = set(at)
+    copies = 0
+    while not any(sorted(state[i] for i in dense) == wanted for state in at):
+        after = {
+            (*state[:to], state[source], *state[to + 1 :])
+            for state in at
+            for source in range(len(state))
+            for to in range(len(state))
+        }
+        at = after - seen
+        seen |= at
+        copies += 1
+        assert at, "no copies lead there"
+    return copies
+
+
+@pytest.mark.parametrize(
+    ("blocks", "block_size"), [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3), (3, 1), (3, 2)]
+)
+def test_no_search_finds_fewer_moves(blocks: int, block_size: int) -> None:
+    for n in range((blocks - 1) * block_size + 1, blocks * block_size + 1):
+        for k in range(n + 1):
+            need = ceil_div(n - k, block_size)
+            for victims in combinations(range(n), k):
+                chosen = torch.tensor(victims, dtype=torch.int64).view(1, k)
+                snapshot = Snapshot((n,), (k,), chosen, block_size)
+                for leave in (None, *combinations(range(blocks), blocks - need)):
+                    plan = plan_in_place(snapshot, None if leave is None else [leave])
+                    gone = tuple(range(need, blocks)) if leave is None else leave
+                    fewest = fewest_copies(n, victims, block_size, gone)
+                    assert int(plan.num_moves()) == fewest, (n, victims, leave)
+
+
 def test_the_example_of_the_module() -> None:
     victims = torch.tensor([[1, 6, 7, 8]])
     plan = plan_in_place(Snapshot((10,), (4,), victims, 4))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from vtoken_sdk import Policy, ScoringPolicy
-from vtoken_sdk.errors import PolicyError, TableError
+from vtoken_sdk.errors import ConfigError, PolicyError, TableError
 from vtoken_sdk.invariants import check_token_conservation, check_unique_live_slots, content_hash
 from vtoken_sdk.relocate import ScatteredKV, StridedKV, copy_kv, gather_kv
 from vtoken_sdk.runtime import SequenceCut, VTokenRuntime
@@ -195,6 +195,30 @@ def test_random_victims_depend_on_content_only():
     assert together["a"] != together["bb"]  # keys differ
 
 
+def test_after_a_cut_the_caller_says_which_blocks_are_left():
+    engine = Engine(OldestFirst())
+    engine.append("a", 12)
+    engine.runtime.sync_new_tokens("a", engine.tables["a"], 12)
+    engine.cut({"a": 4}, {"a": (0,)})
+    with pytest.raises(TableError, match="blocks of request 'a' are not known: sync_new_tokens"):
+        engine.runtime.slot_mapping("a")
+    engine.runtime.sync_new_tokens("a", engine.tables["a"], 12)
+    assert engine.runtime.block_ids("a") == engine.tables["a"]
+    engine.check()
+
+
+def test_evictions_that_wait_for_a_plan_come_before_a_cut():
+    engine = Engine(OldestFirst())
+    engine.append("a", 12)
+    engine.runtime.sync_new_tokens("a", engine.tables["a"], 12)
+    engine.runtime.evict_token("a", 5)
+    with pytest.raises(TableError, match="'a' has evicted tokens"):
+        engine.cut({"a": 4})
+    plan = engine.runtime.plan("a")
+    assert plan.new_lengths == (11,)
+    engine.runtime.apply_moves("a", plan)
+
+
 def test_wrong_answers_name_the_policy():
     @dataclass
     class Short(ScoringPolicy):
@@ -246,13 +270,6 @@ class TestThreeCalls:
         assert runtime.apply_moves("r", plan) == [12]
         assert runtime.slot_mapping("r").tolist() == [20, 21, 22, 23, 80, 81]
 
-    @pytest.mark.parametrize("token", [10, -1, 99])
-    def test_unknown_tokens(self, token):
-        runtime, _ = self.make()
-        with pytest.raises(TableError, match="unknown or already evicted"):
-            runtime.evict_token("r", token)
-        assert runtime.plan("r").freed_blocks == (0,)
-
     def test_dead_tokens(self):
         runtime, _ = self.make()
         runtime.evict_token("r", 3)
@@ -285,6 +302,38 @@ class TestThreeCalls:
             runtime.sync_new_tokens("r", [12, 5, 20], 11)
         assert runtime.table.num_tokens("r") == 10
 
-    def test_unknown_requests(self):
-        with pytest.raises(TableError, match="sync_new_tokens"):
-            VTokenRuntime(None, S).evict_token("nobody", 0)
+    @pytest.mark.parametrize(
+        "call",
+        [
+            lambda runtime: runtime.evict_token("nobody", 0),
+            lambda runtime: runtime.plan("nobody"),
+            lambda runtime: runtime.plan_repack("nobody", 4),
+            lambda runtime: runtime.block_ids("nobody"),
+            lambda runtime: runtime.slot_mapping("nobody"),
+            lambda runtime: runtime.slot_of("nobody", 0),
+            lambda runtime: runtime.move_slots("nobody", runtime.plan("r")),
+            lambda runtime: runtime.apply_moves("nobody", runtime.plan("r")),
+        ],
+    )
+    def test_unknown_requests(self, call):
+        runtime, _ = self.make()
+        with pytest.raises(TableError, match=r"'nobody' .*sync_new_tokens"):
+            call(runtime)
+        assert "nobody" not in runtime.table
+
+    def test_the_end_of_all_tokens(self):
+        runtime, _ = self.make()
+        for token in range(10):
+            runtime.evict_token("r", token)
+        assert runtime.apply_moves("r", runtime.plan("r")) == [12, 5, 20]
+        for plan in (lambda: runtime.plan("r"), lambda: runtime.plan_repack("r", 4)):
+            with pytest.raises(TableError, match="request 'r' has no live tokens"):
+                plan()
+        assert runtime.slot_mapping("r").tolist() == runtime.block_ids("r") == []
+        runtime.sync_new_tokens("r", [7], 11)
+        assert runtime.slot_of("r", 10) == 7 * S
+
+    @pytest.mark.parametrize("size", [0, -1, 1.5, "4", None, True, torch.tensor(4.0)])
+    def test_block_sizes_are_positive_integers(self, size):
+        with pytest.raises(ConfigError, match="block_size must be"):
+            VTokenRuntime(None, size)

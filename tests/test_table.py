@@ -97,6 +97,24 @@ def test_rows_are_reused_and_forget_everything() -> None:
     assert table.token_ids("new").tolist() == list(range(9))
 
 
+def test_no_two_versions_are_equal() -> None:
+    table = TokenTable(4)
+    seen: list[int] = []
+    for _ in range(3):
+        rows = [table.row("a"), table.row("b")]
+        seen += table.epochs(rows)
+        table.sync(rows, [6, 6])
+        seen += table.epochs(rows)
+        cut(table, rows, [[1, 2], []])
+        seen += table.epochs(rows)
+        assert seen[-1] == table.last_epoch
+        table.remove("a")
+        table.remove("b")
+    assert len(set(seen)) == len(seen)
+    table.sync([table.row("a")], [0])
+    assert table.epochs([table.row("a")]) == (table.last_epoch,)  # nothing new, nothing changed
+
+
 def test_stale_plans_and_shrinking_are_refused_and_change_nothing() -> None:
     table = TokenTable(4)
     row = table.row("a")

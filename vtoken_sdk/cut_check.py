@@ -60,7 +60,7 @@ class CutCheck:
     ) -> None:
         self._table, self._rows, self._plan = table, rows, plan
         self._victims, self._block_tables, self._kv = victims, block_tables, kv
-        self._epochs = table.epochs(rows)
+        self._epochs, self._last_epoch = table.epochs(rows), table.last_epoch
         self._before = [self._ids(at, n) for at, n in enumerate(table.lengths(rows))]
         moves = [self._moved(at) for at in range(len(rows))]
         self._moved_ids = [
@@ -81,7 +81,9 @@ class CutCheck:
             InvariantViolation: Naming the invariant that does not hold, and where.
         """
         check_consistent_snapshot(self._plan.epochs, self._epochs)
-        check_consistent_snapshot([e + 1 for e in self._epochs], self._table.epochs(self._rows))
+        first = self._last_epoch + 1  # the commit is the one change since, of these rows in order
+        committed = range(first, first + len(self._rows))
+        check_consistent_snapshot(committed, self._table.epochs(self._rows))
         slots = []
         for at, length in enumerate(self._plan.new_lengths):
             try:

@@ -156,8 +156,8 @@ class Metrics:
     def count_plan(self, plan: MovePlan) -> None:
         """Count what a plan does to each of its sequences; nothing waits for the device."""
         rows = len(plan.lengths)
-        outcomes = getattr(plan, "outcomes", ()) or (ACCEPTED,) * rows
-        taken = getattr(plan, "taken_blocks", ()) or (0,) * rows
+        outcomes = plan.outcomes or (ACCEPTED,) * rows
+        taken = plan.taken_blocks or (0,) * rows
         for n, m, freed, took, outcome in zip(
             plan.lengths, plan.new_lengths, plan.freed_blocks, taken, outcomes, strict=True
         ):

@@ -19,9 +19,10 @@ import torch
 from vtoken_sdk.cut_check import CutCheck
 from vtoken_sdk.errors import TableError
 from vtoken_sdk.faults import FaultLog
+from vtoken_sdk.integers import block_numbers, integer, positive
 from vtoken_sdk.metrics import Metrics
 from vtoken_sdk.plan_check import check_plan
-from vtoken_sdk.planner import MovePlan, Snapshot, plan_beside, plan_in_place
+from vtoken_sdk.planner import MovePlan, Outcome, Snapshot, plan_beside, plan_in_place
 from vtoken_sdk.planner_repack import BlockSnapshot, plan_repack
 from vtoken_sdk.relocate import Relocator, copy_kv, slots_at, slots_of
 from vtoken_sdk.selection import choose_victims
@@ -95,10 +96,14 @@ class VTokenRuntime:
         check_invariants: Verify the four invariants around every :meth:`cut`, with a hash of the KV
             of every moved token. Slow, and waits for the device.
 
+    Raises:
+        ConfigError: If the block size is no positive integer.
+
     Attributes:
         table: What is known about every live token.
         faults: What the policy did wrong.
-        metrics: What was done so far by :meth:`cut`.
+        metrics: What was done so far by :meth:`cut` and :meth:`apply_moves`, and what
+            :meth:`plan_repack` declined.
     """
 
     def __init__(
@@ -111,10 +116,10 @@ class VTokenRuntime:
         check_invariants: bool = False,
     ) -> None:
         self.policy, self.source = policy, source
-        self.block_size = block_size
+        self.block_size = positive(block_size, "block_size")
         self.device = torch.device(device)
         self.check_invariants = check_invariants
-        self.table = TokenTable(block_size, self.device)
+        self.table = TokenTable(self.block_size, self.device)
         self.metrics = Metrics()
         name = policy.name if policy else ""
         self.faults = FaultLog(name, strict, self.metrics.count_fallback)
@@ -146,12 +151,16 @@ class VTokenRuntime:
 
         Returns:
             What was done. The block tables are the caller's to shorten, by
-            ``plan.freed_blocks``.
+            ``plan.freed_blocks``; the three calls below know of them again after
+            :meth:`sync_new_tokens`.
 
         Raises:
+            TableError: If a sequence has evictions waiting for a plan; nothing is changed.
             InvariantViolation: Under ``check_invariants``, if one does not hold.
         """
         assert self.policy is not None
+        for cut in cuts if self._evicted else ():
+            self._refuse_waiting(cut.req_id)
         self.faults.collect()
         rows = [self.table.row(cut.req_id) for cut in cuts]
         moments = [cut.moment for cut in cuts]
@@ -183,6 +192,8 @@ class VTokenRuntime:
             slots_at(block_tables, row, destination, self.block_size),
         )
         self.table.apply_moves(rows, plan)
+        for cut in cuts if self._blocks else ():
+            self._blocks.pop(cut.req_id, None)  # the caller knows which ones are left
         if check:
             if isinstance(kv, Relocator):
                 kv.wait_before_read()
@@ -210,58 +221,68 @@ class VTokenRuntime:
 
         Args:
             req_id: The sequence; unknown ones are taken in.
-            block_ids: Its whole block table.
+            block_ids: Its whole block table. It begins with the known blocks that hold live
+                tokens: only :meth:`apply_moves` changes those.
             total_len: Tokens computed so far, evicted ones included.
 
         Raises:
             TableError: If the sequence would shrink, has evictions waiting for a plan, or the
-                blocks cannot hold its live tokens.
+                blocks are not block ids, are others than those that hold its live tokens, or cannot
+                hold the new ones; nothing is changed.
         """
+        total, blocks = integer(total_len, "total_len"), block_numbers(block_ids)
         known = req_id in self.table
         before = self.table.num_tokens(req_id) if known else 0
-        live = (self.table.num_live(req_id) if known else 0) + total_len - before
-        if total_len < before:
+        held = self.table.num_live(req_id) if known else 0
+        live = held + total - before
+        if total < before:
+            raise TableError(f"request {req_id!r} has {before} tokens and cannot shrink to {total}")
+        self._refuse_waiting(req_id)
+        own = self._blocks.get(req_id, [])[: ceil_div(held, self.block_size)]
+        if blocks[: len(own)] != own:
             raise TableError(
-                f"request {req_id!r} has {before} tokens and cannot shrink to {total_len}"
+                f"the live tokens of request {req_id!r} are in blocks {own}, but the block table "
+                f"begins with {blocks[: len(own)]}: apply_moves() changes blocks"
             )
-        if self._evicted.get(req_id):
+        if len(blocks) * self.block_size < live:
+            raise TableError(
+                f"{len(blocks)} blocks of {self.block_size} cannot hold {live} tokens of request "
+                f"{req_id!r}"
+            )
+        self.table.sync([self.table.row(req_id)], [total])
+        self._blocks[req_id] = blocks
+
+    def _refuse_waiting(self, req_id: str) -> None:
+        if req_id in self._evicted:
             raise TableError(
                 f"request {req_id!r} has evicted tokens: plan() and apply_moves() first"
             )
-        if len(set(block_ids)) != len(block_ids) or len(block_ids) * self.block_size < live:
-            raise TableError(
-                f"{len(set(block_ids))} distinct blocks of {self.block_size} cannot hold "
-                f"{live} tokens"
-            )
-        self.table.sync([self.table.row(req_id)], [total_len])
-        self._blocks[req_id] = list(block_ids)
 
     def evict_token(self, req_id: str, token_id: int) -> None:
         """Mark a token logically dead; nothing moves until a plan is applied.
 
         Raises:
-            TableError: If the sequence is unknown, or the token is not live or pinned by the
-                policy.
+            TableError: If the sequence is unknown, or the token is no integer, not live, or pinned
+                by the policy; nothing is changed.
         """
+        token = integer(token_id, "a token id")
         total = self.table.num_tokens(req_id)
-        if not 0 <= token_id < total or token_id in self._evicted.get(req_id, ()):
+        if not 0 <= token < total or token in self._evicted.get(req_id, ()):
+            raise TableError(f"token {token} of request {req_id!r} is unknown or already evicted")
+        if int(self.table.index_of(req_id, total)[token]) < 0:
+            raise TableError(f"token {token} of request {req_id!r} was evicted before")
+        if self.policy and not self.policy.sinks <= token < total - self.policy.recent:
             raise TableError(
-                f"token {token_id} of request {req_id!r} is unknown or already evicted"
-            )
-        if int(self.table.index_of(req_id, total)[token_id]) < 0:
-            raise TableError(f"token {token_id} of request {req_id!r} was evicted before")
-        if self.policy and not self.policy.sinks <= token_id < total - self.policy.recent:
-            raise TableError(
-                f"token {token_id} of request {req_id!r} is pinned: policy {self.policy.name!r} "
+                f"token {token} of request {req_id!r} is pinned: policy {self.policy.name!r} "
                 f"keeps {self.policy.sinks} sinks and {self.policy.recent} recent tokens of {total}"
             )
-        self._evicted.setdefault(req_id, set()).add(token_id)
+        self._evicted.setdefault(req_id, set()).add(token)
 
     def plan(self, req_id: str, leave: Sequence[int] | None = None) -> MovePlan:
         """Plan the moves that turn the evicted tokens of a sequence into free blocks.
 
         Raises:
-            TableError: If the sequence is unknown or ``leave`` does not fit.
+            TableError: If the sequence is unknown or has no tokens left, or ``leave`` does not fit.
         """
         return plan_in_place(self._snapshot(req_id), [leave])
 
@@ -277,16 +298,22 @@ class VTokenRuntime:
             A plan with an outcome. A declined one cannot be applied.
 
         Raises:
-            TableError: If the sequence is unknown, or ``shared`` does not fit its table.
+            TableError: If the sequence is unknown or has no tokens left, or ``shared`` does not fit
+                its table.
         """
         snapshot = self._snapshot(req_id)
         held = ceil_div(snapshot.lengths[0], self.block_size)
         ids = self.table.token_id[[self.table.known_row(req_id)], : held * self.block_size]
         others = torch.tensor([list(shared) or [False] * held])
-        return plan_repack(BlockSnapshot.of_dense(snapshot, ids, others, headroom))
+        plan = plan_repack(BlockSnapshot.of_dense(snapshot, ids, others, headroom))
+        if plan.outcomes[0] is not Outcome.ACCEPTED:  # accepted ones count once carried out
+            self.metrics.count_plan(plan)
+        return plan
 
     def _snapshot(self, req_id: str) -> Snapshot:
         row = self.table.known_row(req_id)
+        if not self.table.num_live(req_id):
+            raise TableError(f"request {req_id!r} has no live tokens, so nothing can be planned")
         dead = self._dead_index(req_id)
         return Snapshot(
             self.table.lengths([row]),
@@ -316,14 +343,14 @@ class VTokenRuntime:
             The block ids that left the sequence; they are free.
 
         Raises:
-            TableError: If the sequence changed after the plan was made, or the plan would lose,
-                double or misplace a token; nothing is changed.
+            TableError: If the sequence changed after the plan was made, the plan would lose, double
+                or misplace a token, or a fresh block is held by a sequence; nothing is changed.
         """
         row = self.table.known_row(req_id)
         if plan.epochs != self.table.epochs([row]):
             raise TableError("the plan is stale: the sequence changed after it was made")
         held = ceil_div(self.table.num_live(req_id), self.block_size)
-        blocks = self._blocks[req_id]
+        blocks = self.block_ids(req_id)
         extended = self._extended(req_id, plan, fresh_blocks)
         check_plan(plan, self.table.num_live(req_id), self._dead_index(req_id), self.block_size)
         self.table.apply_moves([row], plan)
@@ -333,41 +360,58 @@ class VTokenRuntime:
         )
         self._blocks[req_id] = [extended[i] for i in kept] + blocks[held:]
         self._evicted.pop(req_id, None)
+        self.metrics.count_plan(plan)
         return [b for i, b in enumerate(extended) if i not in set(kept)]
 
     def _extended(self, req_id: str, plan: MovePlan, fresh_blocks: Sequence[int]) -> list[int]:
         """The blocks that hold tokens, and behind them the fresh ones, as plans count them.
 
         Raises:
-            TableError: If the fresh blocks are not those the plan takes.
+            TableError: If the fresh blocks are not as many as the plan takes, or a sequence holds
+                one of them.
         """
         held = ceil_div(self.table.num_live(req_id), self.block_size)
-        blocks = self._blocks[req_id]
-        both = [*blocks, *fresh_blocks]
-        if len(fresh_blocks) != sum(plan.taken_blocks) or len(set(both)) != len(both):
-            raise TableError(
-                f"the plan takes {sum(plan.taken_blocks)} fresh blocks, not {list(fresh_blocks)}"
-            )
-        return [*blocks[:held], *fresh_blocks]
+        fresh = block_numbers(fresh_blocks)
+        if len(fresh) != sum(plan.taken_blocks):
+            raise TableError(f"the plan takes {sum(plan.taken_blocks)} fresh blocks, not {fresh}")
+        for holder, blocks in self._blocks.items() if fresh else ():
+            if not set(fresh).isdisjoint(blocks):
+                raise TableError(
+                    f"fresh blocks {sorted(set(fresh).intersection(blocks))} are held by request "
+                    f"{holder!r}: pass free ones"
+                )
+        return [*self.block_ids(req_id)[:held], *fresh]
 
     def block_ids(self, req_id: str) -> list[int]:
-        """The block table of a sequence."""
+        """The block table of a sequence.
+
+        Raises:
+            TableError: If it is not known.
+        """
+        if req_id not in self._blocks:
+            raise TableError(
+                f"the blocks of request {req_id!r} are not known: sync_new_tokens() comes first"
+            )
         return list(self._blocks[req_id])
 
     def slot_mapping(self, req_id: str) -> Tensor:
-        """Slots of the live tokens by dense index, int64 ``[num_live]``."""
-        return self.table.slot_mapping(req_id, self._blocks[req_id])
+        """Slots of the live tokens by dense index, int64 ``[num_live]``.
+
+        Raises:
+            TableError: If the sequence is unknown.
+        """
+        return self.table.slot_mapping(req_id, self.block_ids(req_id))
 
     def slot_of(self, req_id: str, token_id: int) -> int:
         """The slot of one live token: ``block * S + offset``.
 
         Raises:
-            TableError: If the token is not live.
+            TableError: If the sequence is unknown, or the token is no integer or not live.
         """
-        total = self.table.num_tokens(req_id)
-        index = int(self.table.index_of(req_id, total)[token_id]) if 0 <= token_id < total else -1
+        token, total = integer(token_id, "a token id"), self.table.num_tokens(req_id)
+        index = int(self.table.index_of(req_id, total)[token]) if 0 <= token < total else -1
         if index < 0:
-            raise TableError(f"token {token_id} of request {req_id!r} is not live")
+            raise TableError(f"token {token} of request {req_id!r} is not live")
         return int(self.slot_mapping(req_id)[index])
 
     def move_slots(

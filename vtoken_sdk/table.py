@@ -49,6 +49,7 @@ class TokenTable:
         self._live: list[int] = []
         self._total: list[int] = []
         self._epoch: list[int] = []
+        self._last_epoch = 0
 
     # -- rows ---------------------------------------------------------------------------------
 
@@ -62,6 +63,7 @@ class TokenTable:
             if not self._free_rows:
                 self._grow(max(8, 2 * self.token_id.shape[0]), self.token_id.shape[1])
             row = self._row_of[req_id] = self._free_rows.pop()
+            self._changed(row)
         return row
 
     def known_row(self, req_id: str) -> int:
@@ -81,7 +83,7 @@ class TokenTable:
         row = self._row_of.pop(req_id, None)
         if row is not None:
             self._live[row] = self._total[row] = 0
-            self._epoch[row] += 1
+            self._changed(row)
             self._free_rows.append(row)
 
     # -- sizes, all known on the host ---------------------------------------------------------
@@ -99,8 +101,21 @@ class TokenTable:
         return tuple(self._live[row] for row in rows)
 
     def epochs(self, rows: Sequence[int]) -> tuple[int, ...]:
-        """Versions of rows; a plan is valid only for the version it was made from."""
+        """Versions of rows; a plan is valid only for the version it was made from.
+
+        No two versions are equal, of whatever rows and sequences: they count the changes of the
+        whole table.
+        """
         return tuple(self._epoch[row] for row in rows)
+
+    @property
+    def last_epoch(self) -> int:
+        """The version given last; that of the next change is one more."""
+        return self._last_epoch
+
+    def _changed(self, row: int) -> None:
+        self._last_epoch += 1
+        self._epoch[row] = self._last_epoch
 
     def num_blocks(self, req_id: str) -> int:
         """Blocks a dense vector of this length needs."""
@@ -164,7 +179,8 @@ class TokenTable:
         for row_, count in zip(rows, added, strict=True):
             self._live[row_] += count
             self._total[row_] += count
-            self._epoch[row_] += bool(count)
+            if count:
+                self._changed(row_)
 
     def gather(self, rows: Sequence[int]) -> tuple[Tensor, Ragged]:
         """Addresses of all live tokens of rows joined end to end.
@@ -177,6 +193,8 @@ class TokenTable:
 
     def apply_moves(self, rows: Sequence[int], plan: MovePlan) -> None:
         """Commit a plan: every column follows the moves, then the rows are shorter.
+
+        The new versions of the rows are consecutive, in their order.
 
         Raises:
             TableError: If the plan was made for another version of a row; nothing is changed.
@@ -193,7 +211,7 @@ class TokenTable:
                 self._keep_blocks(column, row, plan.kept_blocks)
         for row_, length in zip(rows, plan.new_lengths, strict=True):
             self._live[row_] = length
-            self._epoch[row_] += 1
+            self._changed(row_)
 
     def _keep_blocks(self, column: Tensor, row: Tensor, kept: Tensor) -> None:
         """Close ranks: block j of a row becomes the j-th kept one."""

@@ -9,7 +9,17 @@ import torch
 
 from vtoken_sdk.bench import relocation
 from vtoken_sdk.bench.caches import ORDERS, CacheShape, make_cache
-from vtoken_sdk.bench.patterns import BUDGET, GENERATED, PATTERNS, PROMPT, compare, evictions
+from vtoken_sdk.bench.patterns import (
+    BUDGET,
+    GENERATED,
+    LARGEST_BLOCK,
+    PATTERNS,
+    PROMPT,
+    RECENT,
+    SINKS,
+    compare,
+    evictions,
+)
 from vtoken_sdk.bench.planner import PlannerBench, table_bytes
 from vtoken_sdk.bench.timing import measure
 from vtoken_sdk.errors import ConfigError
@@ -110,3 +120,29 @@ def test_relocation_tables(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_blocks_larger_than_the_sequences_are_refused():
     with pytest.raises(ConfigError, match="--block-size 65 is more than --tokens 64"):
         PlannerBench(tokens=64, block_size=65)
+
+
+@pytest.mark.parametrize("size", [957, 1_024, 1_025, 2_000, 0, -1])
+def test_blocks_that_the_patterns_cannot_lose_are_refused(size: int) -> None:
+    said = rf"--block-size {size} is not in 1\.\.956: the compared patterns keep 1024 tokens"
+    with pytest.raises(ConfigError, match=said):
+        PlannerBench(tokens=4_096, block_size=size)
+    with pytest.raises(ConfigError, match=said):
+        compare("random", size, seed=0)
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+@pytest.mark.parametrize("size", [17, 500, LARGEST_BLOCK])
+def test_up_to_the_largest_block_no_pinned_token_dies(name: str, size: int) -> None:
+    PlannerBench(tokens=4_096, block_size=size)
+    for total, victims in evictions(name, size, seed=0):
+        assert int(victims.min()) >= SINKS
+        assert int(victims.max()) < total - RECENT
+    assert len({cost.evicted for cost in compare(name, size, seed=0).values()}) == 1
+
+
+def test_planner_command_refuses_large_blocks(vtoken) -> None:
+    result = vtoken("bench", "planner", "--block-size", "2000", "--tokens", "4096")
+    assert result.returncode == 2
+    assert "--block-size 2000 is not in 1..956" in result.stderr
+    assert "Traceback" not in result.stderr

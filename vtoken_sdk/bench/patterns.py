@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from vtoken_sdk.errors import ConfigError
 from vtoken_sdk.planner import Outcome, Snapshot, plan_in_place
 from vtoken_sdk.planner_repack import BlockSnapshot, plan_repack
 from vtoken_sdk.tensors import ceil_div
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 PROMPT, BUDGET, GENERATED = 4_096, 1_024, 1_024
 SINKS, RECENT = 4, 64
+LARGEST_BLOCK = BUDGET - SINKS - RECENT
+"""A cut leaves a block less than the budget, and none of the pinned tokens may die."""
 THRESHOLD, LOW = 0.25, 0.5
 """The paper's: waste at which repacking starts, and utilisation of blocks that are candidates."""
 
@@ -60,7 +63,11 @@ def compare(pattern: str, block_size: int, seed: int) -> dict[str, Cost]:
     Returns:
         ``in_place`` (the last blocks leave), ``in_place, oldest`` (the oldest block behind the
         sinks leaves, as the built-in StreamingLLM hints) and ``repack``.
+
+    Raises:
+        ConfigError: If a budget less a block would not hold the pinned tokens.
     """
+    check_block_size(block_size)
     memories: dict[str, DenseMemory | PagedMemory] = {
         "in_place": DenseMemory(block_size),
         "in_place, oldest": DenseMemory(block_size, oldest_leave=True),
@@ -71,6 +78,19 @@ def compare(pattern: str, block_size: int, seed: int) -> dict[str, Cost]:
             memory.append(total)
             memory.evict(victims)
     return {name: memory.cost() for name, memory in memories.items()}
+
+
+def check_block_size(block_size: int) -> None:
+    """Refuse blocks of which a cut would have to evict pinned tokens.
+
+    Raises:
+        ConfigError: Naming the limit.
+    """
+    if not 1 <= block_size <= LARGEST_BLOCK:
+        raise ConfigError(
+            f"--block-size {block_size} is not in 1..{LARGEST_BLOCK}: the compared patterns keep "
+            f"{BUDGET} tokens, lose a block at a time and pin {SINKS + RECENT}"
+        )
 
 
 def evictions(pattern: str, block_size: int, seed: int) -> Iterator[tuple[int, Tensor]]:

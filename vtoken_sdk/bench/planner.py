@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from vtoken_sdk.bench.patterns import PATTERNS, compare
+from vtoken_sdk.bench.patterns import PATTERNS, check_block_size, compare
 from vtoken_sdk.bench.timing import environment, measure
 from vtoken_sdk.errors import ConfigError
 from vtoken_sdk.planner import Snapshot, plan_in_place
@@ -38,6 +38,9 @@ class PlannerBench:
         budget: Live tokens that a cut at a prompt's end leaves.
         repeats: Runs of each measurement.
         seed: Of the victims.
+
+    Raises:
+        ConfigError: If a block is larger than the sequences, or than the patterns allow.
     """
 
     sequences: int = 256
@@ -53,6 +56,7 @@ class PlannerBench:
                 f"--block-size {self.block_size} is more than --tokens {self.tokens}: sequences "
                 "of less than a block lose none"
             )
+        check_block_size(self.block_size)
 
 
 def run(settings: PlannerBench) -> dict[str, Any]:
