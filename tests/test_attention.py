@@ -266,6 +266,34 @@ def test_clearing_starts_anew(make, size) -> None:
     torch.testing.assert_close(total, engine.rows(0).sum(0))
 
 
+@pytest.mark.parametrize(("make", "size"), [(summed, None), (window(5), 5)])
+def test_what_was_found_in_the_prefix_cache_asked_nothing(make, size) -> None:
+    """The row's former sequence left queries behind; the new one begins with 9 cached tokens."""
+    engine = Engine(make)
+    engine.step({0: 9})
+    engine.recorder.clear(0, 0)
+    assert engine.recorder.num_queries(0, 9) == 0
+    assert not engine.read(0).any()
+    engine.step({0: 3})
+    assert engine.recorder.num_queries(0, 12) == 3
+    rows = engine.rows(0, start=9)
+    got = engine.read(0)
+    torch.testing.assert_close(
+        got if size is None else got[-3:], rows.sum(0) if size is None else rows
+    )
+    if size is not None:
+        assert not got[:-3].any()
+
+
+@pytest.mark.parametrize("make", [summed, window(5)])
+def test_a_row_no_step_has_computed_received_nothing(make) -> None:
+    engine = Engine(make)
+    assert engine.recorder.num_queries(7, 20) == 0
+    read = engine.recorder.read(7, 20, engine.table[0])
+    assert read.shape[-1] == 20
+    assert not read.any()
+
+
 @pytest.mark.parametrize("make", [summed, window(5)])
 def test_recording_never_waits_for_the_device(make) -> None:
     engine = Engine(make, "transposed")

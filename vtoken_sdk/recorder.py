@@ -99,18 +99,28 @@ class Recorder(Protocol):
 
 
 class _Rows:
-    """Where each row's record begins, on the host."""
+    """Where each row's record begins, on the host.
+
+    Not always with the text: what a sequence found in the prefix cache, nobody asked on its behalf.
+    """
 
     def __init__(self) -> None:
         self._start: dict[int, int] = {}
 
+    def begin(self, step: Step) -> None:
+        """A row that is new begins with the first query of its first step."""
+        for row, queries, length in zip(step.rows, step.queries, step.lengths, strict=True):
+            self._start.setdefault(row, length - queries)
+
     def num_queries(self, row: int, length: int) -> int:
-        """Queries since the row was cleared."""
-        return length - self._start.get(row, 0)
+        """Queries since the row was cleared; 0 before its first step."""
+        return length - self._start.get(row, length)
 
     def clear(self, row: int, length: int) -> None:
-        """Start anew from a dense length."""
-        self._start[row] = length
+        """Start anew from a dense length; 0 where the sequence is gone."""
+        self._start.pop(row, None)
+        if length:
+            self._start[row] = length
 
 
 class MassRecorder(_Rows):
@@ -135,6 +145,7 @@ class MassRecorder(_Rows):
 
     def begin(self, step: Step) -> None:
         """Split the step and make room for it."""
+        super().begin(step)
         self._step = split = _split(step, self.device)
         size = self.layers[0].keys.block_size
         capacity = ceil_div(max(step.lengths), size) * size
@@ -167,6 +178,8 @@ class MassRecorder(_Rows):
 
     def read(self, row: int, length: int, table: Tensor) -> Tensor:  # noqa: ARG002
         """The sum per token, float32 ``[length]``."""
+        if not self.num_queries(row, length):
+            return torch.zeros(length, device=self.device)
         return self.mass[row, :length].clone()
 
     def clear(self, row: int, length: int) -> None:
@@ -262,6 +275,7 @@ class WindowRecorder(_Rows):
 
     def begin(self, step: Step) -> None:
         """Find where the step's last queries go."""
+        super().begin(step)
         rows, slots, tokens = [], [], []
         for row, queries, length, first in zip(
             step.rows, step.queries, step.lengths, _firsts(step.queries), strict=True
