@@ -46,6 +46,11 @@ def test_options_of_vllm_reach_vllm_and_ours_its_engine(tiny):
     assert made.block_size == 32
 
 
+def test_prefix_caching_is_off_unless_asked_for(tiny):
+    assert args(tiny).enable_prefix_caching is False
+    assert args(tiny, "--enable-prefix-caching").enable_prefix_caching is True
+
+
 def test_the_model_may_be_an_option(tiny):
     settings = ServeSettings(**SETTINGS)
     assert server_args(settings, ["--model", tiny, *OPTIONS]).model == tiny
@@ -59,7 +64,6 @@ REFUSED = {
     "an option nobody knows": (("--nonsense", "1"), {}, ConfigError, "--nonsense.*vllm serve"),
     "a value vLLM refuses": (("--port", "http"), {}, ConfigError, "--port"),
     "no value": (("--block-size",), {}, ConfigError, "block-size"),
-    "prefix caching": (("--enable-prefix-caching",), {}, UnsupportedError, "prefix caching"),
     "a scheduler": (("--scheduler-cls", "x.Y"), {}, ConfigError, "scheduler_cls.*leave it out"),
     "a block size": (("--block-size", "48"), {}, ConfigError, "48.*use 32"),
     "tensor parallelism": (("-tp", "2"), {}, UnsupportedError, "tensor_parallel_size=1"),
