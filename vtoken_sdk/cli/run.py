@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from vtoken_sdk.bench.settings import DTYPES, VARIANTS, RunSettings, parse_variants
-from vtoken_sdk.cli import console
+from vtoken_sdk.cli import console, options
 from vtoken_sdk.parameters import DEFAULT_PRESET, parse_policy_args
 
 INTERRUPTED, TERMINATED = 130, 143
@@ -21,25 +21,12 @@ def run(
         str | None,
         typer.Option(help="Local folder or Hugging Face name; without it, a small SmolLM2."),
     ] = None,
-    policy: Annotated[str, typer.Option(help="A name from 'vtoken policies'.")] = "streaming-llm",
-    policy_arg: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Parameter of the policy; repeatable."),
-    ] = None,
-    preset: Annotated[
-        str, typer.Option(help="Where its other parameters come from: default or paper.")
-    ] = DEFAULT_PRESET,
-    budget: Annotated[
-        int, typer.Option(help="Tokens a request may keep in the cache after its prompt.")
-    ] = 256,
-    prefill_interval: Annotated[
-        int | None,
-        typer.Option(help="Also evict every so many tokens of the prompt (multiple of a block)."),
-    ] = None,
-    trigger: Annotated[
-        str,
-        typer.Option(help="When tokens leave: budget, or pressure (only instead of preempting)."),
-    ] = "budget",
+    policy: options.Policy = "streaming-llm",
+    policy_arg: options.PolicyArgs = None,
+    preset: options.Preset = DEFAULT_PRESET,
+    budget: options.Budget = 256,
+    prefill_interval: options.PrefillInterval = None,
+    trigger: options.Trigger = "budget",
     prompt: Annotated[list[str] | None, typer.Option(help="A prompt; repeatable.")] = None,
     prompt_file: Annotated[
         list[Path] | None, typer.Option(help="A UTF-8 file with one prompt; repeatable.")
@@ -77,13 +64,8 @@ def run(
         bool, typer.Option("--compile", help="Let vLLM compile the model (slower start).")
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed of policies that draw random numbers.")] = 0,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Stop when the policy is at fault.")
-    ] = False,
-    check_invariants: Annotated[
-        bool,
-        typer.Option("--check-invariants", help="Verify the four invariants at every step; slow."),
-    ] = False,
+    strict: options.Strict = False,
+    check_invariants: options.CheckInvariants = False,
     trace: Annotated[
         str | None,
         typer.Option(help="File for one JSON line per eviction, of all variants together."),

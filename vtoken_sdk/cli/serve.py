@@ -8,6 +8,7 @@ import typer
 
 from vtoken_sdk.bench.run import require_vllm
 from vtoken_sdk.bench.settings import check_trigger
+from vtoken_sdk.cli import options  # noqa: TC001 -- typer reads the annotations
 from vtoken_sdk.errors import ConfigError
 from vtoken_sdk.parameters import DEFAULT_PRESET, parse_policy_args
 from vtoken_sdk.registry import make_policy
@@ -15,32 +16,14 @@ from vtoken_sdk.registry import make_policy
 
 def serve(
     ctx: typer.Context,
-    policy: Annotated[str, typer.Option(help="A name from 'vtoken policies'.")],
-    budget: Annotated[
-        int, typer.Option(help="Tokens a request may keep in the cache after its prompt.")
-    ],
-    policy_arg: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Parameter of the policy; repeatable."),
-    ] = None,
-    preset: Annotated[
-        str, typer.Option(help="Where its other parameters come from: default or paper.")
-    ] = DEFAULT_PRESET,
-    prefill_interval: Annotated[
-        int | None,
-        typer.Option(help="Also evict every so many tokens of the prompt (multiple of a block)."),
-    ] = None,
-    trigger: Annotated[
-        str,
-        typer.Option(help="When tokens leave: budget, or pressure (only instead of preempting)."),
-    ] = "budget",
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Stop when the policy is at fault.")
-    ] = False,
-    check_invariants: Annotated[
-        bool,
-        typer.Option("--check-invariants", help="Verify the four invariants at every step; slow."),
-    ] = False,
+    policy: options.Policy,
+    budget: options.Budget,
+    policy_arg: options.PolicyArgs = None,
+    preset: options.Preset = DEFAULT_PRESET,
+    prefill_interval: options.PrefillInterval = None,
+    trigger: options.Trigger = "budget",
+    strict: options.Strict = False,
+    check_invariants: options.CheckInvariants = False,
     trace: Annotated[
         str | None, typer.Option(help="File for one JSON line per eviction; costs time.")
     ] = None,

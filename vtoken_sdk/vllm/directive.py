@@ -29,7 +29,7 @@ class Cut:
         number: Cuts of this sequence so far in this life.
         life: Preemptions so far.
         leave: Table positions of the blocks that leave, or None for the last ones.
-        held: Blocks with live tokens in them before the cut; only said where fresh ones are taken.
+        held: Blocks with live tokens in them before the cut.
         fresh: Ids of the blocks taken to move out of shared ones; they lie behind those held.
         table: The block ids that stay, where they are not just the leading ones; else None.
     """

@@ -42,6 +42,8 @@ class DenseManager(FullAttentionManager):
 
     def shared_blocks(self, request_id: str, live: int) -> list[KVCacheBlock]:
         """The leading blocks of a sequence, up to the last one that has another owner."""
+        if not self.enable_caching:
+            return []
         blocks: list[KVCacheBlock] = self.req_to_blocks[request_id]
         used = blocks[: ceil_div(live, self.block_size)]
         last = max((at for at, block in enumerate(used) if block.ref_cnt > 1), default=-1)
@@ -49,7 +51,9 @@ class DenseManager(FullAttentionManager):
 
     def serves_cache(self, request_id: str) -> bool:
         """Whether blocks of a sequence can be hit by others."""
-        return any(block.block_hash is not None for block in self.req_to_blocks[request_id])
+        return self.enable_caching and any(
+            block.block_hash is not None for block in self.req_to_blocks[request_id]
+        )
 
     def cut(
         self,

@@ -286,9 +286,13 @@ class VTokenMixin(_Base):
             if (count := self._num_victims(request))
         }
         sharers = [
-            Sharer(req_id, tuple(block.block_id for block in shared), self._leaves(request, count))
+            Sharer(
+                req_id,
+                tuple(block.block_id for block in shared),
+                self.dense.num_leaving(live, count),
+            )
             for req_id, (request, count) in due.items()
-            if (shared := self.dense.shared_blocks(req_id, self._live(request)))
+            if (shared := self.dense.shared_blocks(req_id, live := self._live(request)))
         ]
         owners = {
             block: self.dense.block_pool.blocks[block].ref_cnt
@@ -315,9 +319,6 @@ class VTokenMixin(_Base):
             return 0
         prompt, computed = request.num_prompt_tokens, request.num_computed_tokens
         return rule.num_victims(prompt, computed, self._live(request), end)
-
-    def _leaves(self, request: Request, count: int) -> int:
-        return self.dense.num_leaving(self._live(request), count)
 
     def _cut(self, request: Request, count: int, fresh: int = 0) -> Cut:
         """Let blocks go and say what the workers have to do about it.
