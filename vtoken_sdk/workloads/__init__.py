@@ -1,0 +1,1 @@
+"""What a server is asked: lengths, arrival times and texts, from real data or drawn at random."""
