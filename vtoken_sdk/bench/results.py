@@ -17,34 +17,7 @@ FORMAT = 1
 """Raised when a figure changes its meaning; files of another format are refused."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResultFile:
-    """One bench's result.
-
-    Attributes:
-        bench: Which bench, e.g. ``capacity``.
-        command: What to type to measure the same again.
-        settings: Every choice, defaults filled in.
-        data: The figures.
-        complete: False if the run was interrupted: ``data`` has what was measured until then.
-        versions: Of vToken, Python and what the engine depends on.
-        machine: Processor, cores and memory; no names.
-    """
-
-    bench: str
-    command: str
-    settings: dict[str, Any]
-    data: dict[str, Any]
-    complete: bool = True
-    versions: dict[str, str] = field(default_factory=lambda: versions(*ENGINE))
-    machine: dict[str, Any] = field(default_factory=lambda: machine())
-
-    def to_dict(self) -> dict[str, Any]:
-        """The file's content."""
-        return {"format": FORMAT, **asdict(self)}
-
-
-def machine() -> dict[str, Any]:
+def this_machine() -> dict[str, Any]:
     """What figures depend on beside the software."""
     import psutil
 
@@ -65,6 +38,33 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
+
+
+@dataclass(frozen=True, slots=True)
+class ResultFile:
+    """One bench's result.
+
+    Attributes:
+        bench: Which bench, e.g. ``capacity``.
+        command: What to type to measure the same again.
+        settings: Every choice, defaults filled in.
+        data: The figures.
+        complete: False if the run was interrupted: ``data`` has what was measured until then.
+        versions: Of vToken, Python and what the engine depends on.
+        machine: Processor, cores and memory; no names.
+    """
+
+    bench: str
+    command: str
+    settings: dict[str, Any]
+    data: dict[str, Any]
+    complete: bool = True
+    versions: dict[str, str] = field(default_factory=lambda: versions(*ENGINE))
+    machine: dict[str, Any] = field(default_factory=this_machine)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The file's content."""
+        return {"format": FORMAT, **asdict(self)}
 
 
 def write_result(path: Path, result: ResultFile) -> None:
