@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
@@ -45,20 +44,20 @@ EVIDENCE = {
     "OpenAI server": ("test_serve.py", "test_a_streamed_answer_is_the_same"),
 }
 
-Speculation = namedtuple("Speculation", "method")
+ngram, eagle = SimpleNamespace(method="ngram"), SimpleNamespace(method="eagle")
 WATCHING = {"vtoken": {"policy": "h2o", "budget": 64}}
 ASKED_FOR = {
     "prefix caching under Naive-Evict": {
         "cache_config.enable_prefix_caching": True,
         "additional_config": {"vtoken": {"policy": "random", "budget": 64, "variant": "naive"}},
     },
-    "speculative decoding with a drafting model": {"speculative_config": Speculation("eagle")},
+    "speculative decoding with a drafting model": {"speculative_config": eagle},
     "speculative decoding with overlapped steps": {
-        "speculative_config": Speculation("ngram"),
+        "speculative_config": ngram,
         "scheduler_config.async_scheduling": True,
     },
     "speculative decoding under policies that watch attention": {
-        "speculative_config": Speculation("ngram"),
+        "speculative_config": ngram,
         "additional_config": WATCHING,
     },
     "KV transfer and offloading": {"kv_transfer_config": object()},

@@ -60,6 +60,15 @@ def tight(policy="random"):
     return engine((*crowd, *sharing("a", 4)), policy, blocks=40, max_model_len=768, admission=False)
 
 
+def tight_staggered(policy="random"):
+    """Who shares changes with every preemption, so lives of one request are cut differently."""
+    crowd = random_requests("c", [20] * 10, [200] * 10, seed=9)
+    readers = sharing("a", 6, suffixes=(9, 70, 130), max_tokens=120, gap=9)
+    return engine(
+        (*crowd, *readers), policy, blocks=44, max_model_len=896, admission=False, budget=160
+    )
+
+
 ENGINES = {
     **{f"together-{degree}": partial(together, degree) for degree in DEGREES},
     **{f"staggered-{degree}": partial(staggered, degree) for degree in DEGREES},
@@ -76,6 +85,7 @@ ENGINES = {
     "small": partial(staggered, 4, budget=96),
     "aborted": aborted,
     "tight": tight,
+    "tight-staggered": tight_staggered,
     "hashes_kept": partial(staggered, 4, fault="hashes_kept"),
     "shared_blocks_overlooked": partial(together, 4, fault="shared_blocks_overlooked"),
 }
@@ -149,8 +159,9 @@ def test_no_hit_reaches_the_first_cut(name, run):
     assert max(found.values()) == (224 if name == "interval" else BLOCK), found
 
 
-def test_a_tight_pool_preempts(run):
-    assert run("tight")["w"].preemptions
+@pytest.mark.parametrize("name", ["tight", "tight-staggered"])
+def test_a_tight_pool_preempts(name, run):
+    assert run(name)["w"].preemptions
 
 
 @pytest.mark.parametrize("name", FAULTS)

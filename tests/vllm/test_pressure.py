@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from tests.vllm.check import judge
+from tests.vllm.check import judge, lives
 from tests.vllm.lab import BLOCK, Engine, random_requests
 from vtoken_sdk.config import make_config
 from vtoken_sdk.simulate.engine import Pool, SchedulerOnlyEngine, add_all
@@ -35,8 +35,12 @@ ENGINES = {
     "tight-naive": partial(crowded, variant="naive"),
     "tight-mixed": partial(crowded, MIXED + CROWD, chunk=128),
     "tight-processes": partial(crowded, in_process=False),
+    "preempting": partial(crowded, budget=192),
+    "preempting-h2o": partial(crowded, policy="h2o", budget=160),
 }
-CUT = ("tight", "tight-streaming-llm", "tight-chunks", "tight-mixed", "tight-processes")
+PREEMPTING = ("preempting", "preempting-h2o")
+TIGHT = ("tight", "tight-streaming-llm", "tight-chunks")
+CUT = (*TIGHT, "tight-mixed", *PREEMPTING, "tight-processes")
 
 
 def test_while_memory_lasts_it_is_stock_vllm(run):
@@ -57,10 +61,22 @@ def test_what_is_cut_stays_exact(name, run, models, record):
     assert verdict.exact, f"{verdict}: {verdict.wrong[:5]}"
 
 
-@pytest.mark.parametrize("name", ["tight", "tight-streaming-llm", "tight-chunks"])
+@pytest.mark.parametrize("name", TIGHT)
 def test_nobody_is_preempted_where_budgets_allow(name, run):
     assert run("tight-native")["w"].preemptions, "stock vLLM did not preempt either"
     assert run(name)["w"].preemptions == 0
+
+
+@pytest.mark.parametrize("name", PREEMPTING)
+def test_lives_that_were_cut_differently_were_judged(name, run):
+    """Budgets that do not fit: what is cut when depends on who else runs, in every life anew."""
+    result = run(name)["w"]
+    assert result.preemptions
+    schedules = [
+        {tuple(cut.length for cut in cuts) for _, _, cuts in lives(request, result)}
+        for request in ENGINES[name]().workloads["w"]
+    ]
+    assert max(map(len, schedules)) > 1, "all lives were cut alike"
 
 
 def test_naive_gets_too_little_back_to_avoid_preemptions(run):

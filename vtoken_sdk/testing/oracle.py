@@ -145,6 +145,7 @@ class Reference:
         *,
         logprobs: Sequence[float] | None = None,
         full: bool = False,
+        first: int = 0,
     ) -> Verdict:
         """Compare generated tokens with the reference's.
 
@@ -155,10 +156,11 @@ class Reference:
             logprobs: The engine's log probability of each of them. Tokens of a fluent model change
                 little under eviction; these show every difference.
             full: Also compare with full attention, the tokens generated after the first cut.
+            first: Generated tokens that are not judged, because other cuts were made before them.
         """
         import torch
 
-        if not output:
+        if len(output) <= first:
             return Verdict()
         logits = self.logits(prompt, output, cuts)
         margins = (logits.max(-1).values - _of(logits, output)).tolist()
@@ -167,20 +169,30 @@ class Reference:
             for i, (token, want, margin) in enumerate(
                 zip(output, logits.argmax(-1).tolist(), margins, strict=True)
             )
-            if token != want
+            if token != want and i >= first
         ]
         wrong = tuple(w for w in differ if w.margin >= MARGIN)
-        verdict = Verdict(len(output), len(differ) - len(wrong), wrong)
+        verdict = Verdict(len(output) - first, len(differ) - len(wrong), wrong)
         mine = _of(logits.log_softmax(-1), output)
         if logprobs is not None:
-            error = (mine - torch.tensor(logprobs)).abs().max()
+            error = (mine - torch.tensor(logprobs))[first:].abs().max()
             verdict = replace(verdict, error=float(error))
-        return verdict + self._full(prompt, output, cuts, mine) if full and cuts else verdict
+        if not (full and cuts):
+            return verdict
+        return verdict + self._full(prompt, output, cuts, mine, first)
 
     def _full(
-        self, prompt: Sequence[int], output: Sequence[int], cuts: Sequence[Cut], mine: Tensor
+        self,
+        prompt: Sequence[int],
+        output: Sequence[int],
+        cuts: Sequence[Cut],
+        mine: Tensor,
+        first: int,
     ) -> Verdict:
-        first = max(cuts[0].length - len(prompt) + 1, 0)  # output[i] is chosen in row P - 1 + i
+        # output[i] is chosen in row P - 1 + i
+        first = max(cuts[0].length - len(prompt) + 1, first)
+        if len(output) <= first:
+            return Verdict()
         logits = self.logits(prompt, output)
         agree = [a == b for a, b in zip(logits.argmax(-1).tolist(), output, strict=True)]
         far = (_of(logits.log_softmax(-1), output) - mine).abs() > LOGPROB_TOLERANCE
