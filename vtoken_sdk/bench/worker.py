@@ -82,6 +82,19 @@ def _overhead(*, report: Report, **job: Any) -> dict[str, Any]:
     return measure(report=report, **job)
 
 
+def _quality_prepare(*, report: Report, **job: Any) -> dict[str, Any]:
+    from vtoken_sdk.bench.quality_prepare import prepare
+
+    report({"stage": "checking the settings"})
+    return prepare(**job)
+
+
+def _quality(*, report: Report, **job: Any) -> dict[str, Any]:
+    from vtoken_sdk.bench.quality_job import measure
+
+    return measure(report=report, **job)
+
+
 def _doctor(*, report: Report) -> dict[str, Any]:
     from vtoken_sdk.vllm.doctor import examine
 
@@ -92,6 +105,8 @@ JOBS: dict[str, Callable[..., dict[str, Any]]] = {
     "prepare": _prepare,
     "measure": _measure,
     "overhead": _overhead,
+    "quality_prepare": _quality_prepare,
+    "quality": _quality,
     "doctor": _doctor,
 }
 

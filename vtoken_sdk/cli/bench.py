@@ -7,8 +7,10 @@ from typing import Annotated
 import typer
 
 from vtoken_sdk.cli import console
+from vtoken_sdk.cli.bench_quality import quality
 
 app = typer.Typer(no_args_is_help=True)
+app.command()(quality)
 
 Repeats = Annotated[int, typer.Option(min=1, help="Runs of each measurement.")]
 Seed = Annotated[int, typer.Option(help="Seed of what is drawn at random.")]
