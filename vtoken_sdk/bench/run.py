@@ -52,7 +52,7 @@ def run(
         JobError: If an engine failed.
     """
     model = check(settings, len(prompts))
-    log = None if verbose else _new_log()
+    log = None if verbose else new_log()
     try:
         result = _run(settings, prompts, model, progress, log)
     except JobError:
@@ -173,7 +173,8 @@ def _move_into(joined: BinaryIO, part: Path) -> None:
         part.unlink()
 
 
-def _new_log() -> Path:
+def new_log() -> Path:
+    """An empty file for what a child writes to stderr."""
     handle, name = tempfile.mkstemp(prefix="vtoken-run-", suffix=".log")
     os.close(handle)
     return Path(name)

@@ -103,7 +103,7 @@ def closed_loop(
     concurrency: int,
     *,
     clock: Callable[[], float] = perf_counter,
-    stop: Callable[[int], bool] = lambda finished: False,
+    stop: Callable[[int], bool] | None = None,
 ) -> Loop:
     """Serve requests in their order, never more than ``concurrency`` at a time.
 
@@ -128,7 +128,7 @@ def closed_loop(
             _take(served[event.index], event, now)
         done = sum(event.finished for event in events)
         finished += done
-        if stop(finished):
+        if stop and stop(finished):
             return Loop(served, clock() - start, stopped=True)
         for _, index in zip(range(done), waiting):  # noqa: B905 -- the end of either
             _submit(engine, index, served, clock)
