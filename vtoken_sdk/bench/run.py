@@ -63,11 +63,11 @@ def engine_log(*, verbose: bool) -> Iterator[Path | None]:
     Args:
         verbose: Let the log through to stderr; there is no file then.
     """
-    log = None if verbose else _new_log()
+    log = None if verbose else new_log()
     try:
         yield log
     except JobError:
-        raise
+        raise  # the message names the log, so it stays
     except BaseException:
         _remove(log)
         raise
@@ -183,7 +183,8 @@ def _move_into(joined: BinaryIO, part: Path) -> None:
         part.unlink()
 
 
-def _new_log() -> Path:
+def new_log() -> Path:
+    """An empty file for what a child writes to stderr."""
     handle, name = tempfile.mkstemp(prefix="vtoken-run-", suffix=".log")
     os.close(handle)
     return Path(name)

@@ -101,6 +101,18 @@ def _doctor(*, report: Report) -> dict[str, Any]:
     return examine(report)
 
 
+def _load(name: str) -> Callable[..., dict[str, Any]]:
+    """A bench of a load, imported when it is asked for."""
+
+    def job(*, report: Report, **job: Any) -> dict[str, Any]:
+        from vtoken_sdk.bench.load import jobs
+
+        found: dict[str, Any] = getattr(jobs, name)(report=report, **job)
+        return found
+
+    return job
+
+
 JOBS: dict[str, Callable[..., dict[str, Any]]] = {
     "prepare": _prepare,
     "measure": _measure,
@@ -108,6 +120,10 @@ JOBS: dict[str, Callable[..., dict[str, Any]]] = {
     "quality_prepare": _quality_prepare,
     "quality": _quality,
     "doctor": _doctor,
+    "capacity": _load("capacity"),
+    "frontier": _load("frontier"),
+    "memory": _load("memory"),
+    "prefix": _load("prefix"),
 }
 
 if __name__ == "__main__":

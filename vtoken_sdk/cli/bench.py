@@ -1,4 +1,4 @@
-"""``vtoken bench``: how fast the parts of the runtime are."""
+"""``vtoken bench``: what vToken gains, and how fast its parts are."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from typing import Annotated
 
 import typer
 
-from vtoken_sdk.cli import console
+from vtoken_sdk.cli import bench_load, console
 from vtoken_sdk.cli.bench_quality import quality
 
 app = typer.Typer(no_args_is_help=True)
+for _command in (bench_load.capacity, bench_load.frontier, bench_load.memory, bench_load.prefix):
+    app.command()(_command)
 app.command()(quality)
 
 Repeats = Annotated[int, typer.Option(min=1, help="Runs of each measurement.")]

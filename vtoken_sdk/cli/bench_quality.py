@@ -17,12 +17,13 @@ from vtoken_sdk.bench.quality_settings import (
     whole_numbers,
 )
 from vtoken_sdk.cli import console, options
+from vtoken_sdk.cli.run import INTERRUPTED, TERMINATED
 from vtoken_sdk.parameters import DEFAULT_PRESET
 
 if TYPE_CHECKING:
     from vtoken_sdk.bench.results import ResultFile
 
-INTERRUPTED, TERMINATED = 130, 143
+
 DEFAULT = QualityBench()
 
 
