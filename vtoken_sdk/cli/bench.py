@@ -8,11 +8,13 @@ import typer
 
 from vtoken_sdk.cli import bench_load, console
 from vtoken_sdk.cli.bench_quality import quality
+from vtoken_sdk.cli.bench_report import report
 
 app = typer.Typer(no_args_is_help=True)
 for _command in (bench_load.capacity, bench_load.frontier, bench_load.memory, bench_load.prefix):
     app.command()(_command)
 app.command()(quality)
+app.command()(report)
 
 Repeats = Annotated[int, typer.Option(min=1, help="Runs of each measurement.")]
 Seed = Annotated[int, typer.Option(help="Seed of what is drawn at random.")]

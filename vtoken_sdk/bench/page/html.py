@@ -1,0 +1,141 @@
+"""Writes a page as one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from vtoken_sdk.bench.page import paper
+from vtoken_sdk.bench.page.content import NOTHING, Entry, Figure, Plot, Table
+from vtoken_sdk.bench.page.style import STYLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+TITLE = "vToken, measured"
+INTRO = (
+    "KV-cache eviction whose savings come back as free blocks, in unmodified vLLM. Every number "
+    "comes from a result file beside this page, or from the paper where it says so; the command "
+    "under each section measures it again."
+)
+INCOMPLETE = "This run was interrupted. What it had measured until then is shown."
+FIGURES_HEADER = ("figure", "the paper", "here", "goal", "")
+
+
+def page(entries: Sequence[Entry]) -> str:
+    """The whole document."""
+    links = "".join(
+        f'<a href="#{escape(entry.name)}">{escape(_short(entry))}</a>' for entry in entries
+    )
+    body = "\n".join(map(_section, entries))
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{TITLE}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+        f"<header><h1>{TITLE}</h1>\n<p>{INTRO}</p>\n<nav>{links}</nav></header>\n"
+        f"<main>\n{_summary(entries)}\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _short(entry: Entry) -> str:
+    return entry.name.replace("-", " ")
+
+
+def _summary(entries: Sequence[Entry]) -> str:
+    rows = [(entry, figure) for entry in entries for figure in entry.section.figures]
+    if not rows:
+        return ""
+    cells = "\n".join(_figure_row(figure, entry) for entry, figure in rows)
+    return (
+        '<section id="summary"><h2>Beside the paper</h2>\n<p class="about">'
+        f"The paper: {escape(paper.SOURCE)}. Its models, machine and loads are other ones: the "
+        "kind of effect can be compared, the numbers cannot.</p>\n"
+        f"{_tally(figure for _, figure in rows)}"
+        f'<div class="scroll"><table class="figures"><thead>{_head(("", *FIGURES_HEADER))}</thead>'
+        f"<tbody>{cells}</tbody></table></div></section>"
+    )
+
+
+def _tally(figures: Iterable[Figure]) -> str:
+    """How many goals were met, from the table below it."""
+    verdicts = [figure.verdict for figure in figures if figure.goal]
+    words = "".join(
+        f'<span class="badge {_class(verdict)}">{verdicts.count(verdict)} {verdict}</span>'
+        for verdict in dict.fromkeys(verdicts)
+    )
+    return f"<p>Goals: {words}</p>\n" if verdicts else ""
+
+
+def _class(verdict: str) -> str:
+    return verdict.replace(" ", "-")
+
+
+def _figure_row(figure: Figure, entry: Entry | None = None) -> str:
+    cells = [figure.what, figure.paper, figure.ours, figure.goal or NOTHING]
+    tds = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+    badge = (
+        f'<span class="badge {_class(figure.verdict)}">{figure.verdict}</span>'
+        if figure.goal
+        else ""
+    )
+    link = f'<td><a href="#{escape(entry.name)}">{escape(_short(entry))}</a></td>' if entry else ""
+    return f"<tr>{link}{tds}<td>{badge}</td></tr>"
+
+
+def _section(entry: Entry) -> str:
+    section = entry.section
+    warning = "" if entry.result.complete else f'<p class="warning">{INCOMPLETE}</p>\n'
+    parts = "\n".join(_plot(p) if isinstance(p, Plot) else _table(p) for p in section.parts)
+    return (
+        f'<section id="{escape(entry.name)}"><h2>{escape(section.title)}</h2>\n{warning}'
+        f'<p class="about">{escape(section.about)}</p>\n{_own_figures(section.figures)}{parts}\n'
+        f"{_source(entry)}</section>"
+    )
+
+
+def _own_figures(figures: Sequence[Figure]) -> str:
+    if not figures:
+        return ""
+    rows = "\n".join(map(_figure_row, figures))
+    return (
+        f'<div class="scroll"><table class="figures"><thead>{_head(FIGURES_HEADER)}</thead>'
+        f"<tbody>{rows}</tbody></table></div>\n"
+    )
+
+
+def _head(header: Sequence[str]) -> str:
+    return "<tr>" + "".join(f"<th>{escape(cell)}</th>" for cell in header) + "</tr>"
+
+
+def _table(table: Table) -> str:
+    rows = "\n".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table.rows
+    )
+    return (
+        f"<h3>{escape(table.title)}</h3>\n{_note(table.note)}"
+        f'<div class="scroll"><table><thead>{_head(table.header)}</thead>'
+        f"<tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _plot(plot: Plot) -> str:
+    title = f"<figcaption>{escape(plot.title)}</figcaption>"
+    return f"<figure>{title}\n{plot.svg}\n{_note(plot.note)}</figure>"
+
+
+def _note(text: str) -> str:
+    return f'<p class="note">{escape(text)}</p>\n' if text else ""
+
+
+def _source(entry: Entry) -> str:
+    result = entry.result
+    facts = {**result.versions, **result.machine}
+    return (
+        f'<div class="source"><p>Measured with</p><pre>$ {escape(result.command)}</pre>\n'
+        f"<p>{escape(facts_line(facts))}. Result: <code>{escape(entry.name)}.json</code></p></div>"
+    )
+
+
+def facts_line(facts: dict[str, Any]) -> str:
+    """Versions and machine in a line."""
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items())

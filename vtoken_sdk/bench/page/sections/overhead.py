@@ -1,0 +1,68 @@
+"""Overhead: our code's share of an engine step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vtoken_sdk.bench.page import paper
+from vtoken_sdk.bench.page.content import Figure, Plot, Section, Table
+from vtoken_sdk.bench.page.numbers import count, fixed, percent, span
+from vtoken_sdk.bench.page.svg import Bar, bar_chart
+
+if TYPE_CHECKING:
+    from vtoken_sdk.bench.results import ResultFile
+
+INDIRECTION, INDIRECTION_GOAL = "hooks", 0.01
+"""The case that only has our hooks, and the paper's figure for it."""
+
+
+def section(result: ResultFile) -> Section:
+    """Bars per batch size, and the numbers."""
+    batches = result.data["batches"]
+    rows = [
+        (batch, found, case, figures)
+        for batch, found in batches.items()
+        for case, figures in found["cases"].items()
+    ]
+    return Section(
+        "Overhead: our share of a step",
+        "Time in our code over the time of a decoding step of a real engine, by what is switched "
+        "on. Weights are made up, in the shape of SmolLM2-135M.",
+        _figures(rows),
+        (*(_plot(batch, found) for batch, found in batches.items()), _table(rows)),
+    )
+
+
+def _figures(rows: list[Any]) -> tuple[Figure, ...]:
+    shares = [figures["share"] for _, _, case, figures in rows if case.startswith(INDIRECTION)]
+    if not shares:
+        return ()
+    goal = f"the paper's {paper.OVERHEAD}"
+    met = max(shares) < INDIRECTION_GOAL
+    ours = f"{span(shares, lambda share: percent(share, 2))} of a step"
+    return (Figure("Indirection alone", paper.OVERHEAD, ours, goal, met),)
+
+
+def _plot(batch: str, found: dict[str, Any]) -> Plot:
+    bars = [
+        Bar(case, (100 * figures["share"],), (2,), percent(figures["share"], 2))
+        for case, figures in found["cases"].items()
+    ]
+    title = f"Our share of a step with {batch} sequences, {found['layers']} layers"
+    return Plot(title, bar_chart(title, bars, "share of a step (%)"))
+
+
+def _table(rows: list[Any]) -> Table:
+    cells = tuple(
+        (
+            batch,
+            count(found["layers"]),
+            case,
+            fixed(figures["own_ms"], 3),
+            fixed(figures["step_ms"], 1),
+            percent(figures["share"], 2),
+        )
+        for batch, found, case, figures in rows
+    )
+    header = ("batch", "layers", "case", "our time (ms)", "step (ms)", "share")
+    return Table("Every case", header, cells)
