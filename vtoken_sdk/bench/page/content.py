@@ -21,12 +21,14 @@ class Table:
         header: Titles of the columns.
         rows: Cells as text; the first column names the row.
         note: What to know when reading it.
+        folded: Whether it is only shown on demand: long, and summed up elsewhere.
     """
 
     title: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
+    folded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +39,13 @@ class Plot:
         title: What it shows.
         svg: One SVG element.
         note: What to see in it.
+        half: Whether two of its kind go side by side.
     """
 
     title: str
     svg: str
     note: str = ""
+    half: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,19 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
+class Headline:
+    """The one figure of a result that stands at the top of the page.
+
+    Attributes:
+        figure: Large.
+        what: Which one, in a few words.
+    """
+
+    figure: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
     """What a result says.
 
@@ -79,12 +96,14 @@ class Section:
         about: What was measured, in a sentence or two.
         figures: What goes beside the paper's figures.
         parts: Tables and plots in the order of reading.
+        headline: For the top of the page, if there is one.
     """
 
     title: str
     about: str
     figures: tuple[Figure, ...] = ()
     parts: tuple[Table | Plot, ...] = ()
+    headline: Headline | None = None
 
 
 @dataclass(frozen=True, slots=True)

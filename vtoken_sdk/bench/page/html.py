@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vtoken_sdk.bench.page import paper
 from vtoken_sdk.bench.page.content import NOTHING, Entry, Figure, Plot, Table
@@ -12,6 +12,8 @@ from vtoken_sdk.bench.page.style import STYLE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from vtoken_sdk.bench.results import ResultFile
+
 TITLE = "vToken, measured"
 INTRO = (
     "KV-cache eviction whose savings come back as free blocks, in unmodified vLLM. Every number "
@@ -19,6 +21,8 @@ INTRO = (
     "under each section measures it again."
 )
 INCOMPLETE = "This run was interrupted. What it had measured until then is shown."
+UNITS = {"cores": "{} cores", "memory_gib": "{} GiB"}
+"""How facts of a machine are written."""
 FIGURES_HEADER = ("figure", "the paper", "here", "goal", "")
 
 
@@ -32,9 +36,19 @@ def page(entries: Sequence[Entry]) -> str:
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{TITLE}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-        f"<header><h1>{TITLE}</h1>\n<p>{INTRO}</p>\n<nav>{links}</nav></header>\n"
+        f"<header><h1>{TITLE}</h1>\n<p>{INTRO}</p>\n<nav>{links}</nav>\n{_headlines(entries)}</header>\n"
         f"<main>\n{_summary(entries)}\n{body}\n</main>\n</body>\n</html>\n"
     )
+
+
+def _headlines(entries: Sequence[Entry]) -> str:
+    cards = "\n".join(
+        f'<a class="card" href="#{escape(entry.name)}"><b>{escape(headline.figure)}</b>'
+        f"<span>{escape(headline.what)}</span><small>{escape(_short(entry))}</small></a>"
+        for entry in entries
+        if (headline := entry.section.headline)
+    )
+    return f'<div class="cards">{cards}</div>\n' if cards else ""
 
 
 def _short(entry: Entry) -> str:
@@ -86,6 +100,7 @@ def _section(entry: Entry) -> str:
     section = entry.section
     warning = "" if entry.result.complete else f'<p class="warning">{INCOMPLETE}</p>\n'
     parts = "\n".join(_plot(p) if isinstance(p, Plot) else _table(p) for p in section.parts)
+    parts = f'<div class="parts">{parts}</div>'
     return (
         f'<section id="{escape(entry.name)}"><h2>{escape(section.title)}</h2>\n{warning}'
         f'<p class="about">{escape(section.about)}</p>\n{_own_figures(section.figures)}{parts}\n'
@@ -111,16 +126,20 @@ def _table(table: Table) -> str:
     rows = "\n".join(
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table.rows
     )
-    return (
-        f"<h3>{escape(table.title)}</h3>\n{_note(table.note)}"
-        f'<div class="scroll"><table><thead>{_head(table.header)}</thead>'
+    cells = (
+        f'{_note(table.note)}<div class="scroll"><table><thead>{_head(table.header)}</thead>'
         f"<tbody>{rows}</tbody></table></div>"
     )
+    title = escape(table.title)
+    if table.folded:
+        return f"<details><summary>{title}</summary>{cells}</details>"
+    return f"<div><h3>{title}</h3>\n{cells}</div>"
 
 
 def _plot(plot: Plot) -> str:
     title = f"<figcaption>{escape(plot.title)}</figcaption>"
-    return f"<figure>{title}\n{plot.svg}\n{_note(plot.note)}</figure>"
+    half = ' class="half"' if plot.half else ""
+    return f"<figure{half}>{title}\n{plot.svg}\n{_note(plot.note)}</figure>"
 
 
 def _note(text: str) -> str:
@@ -129,13 +148,16 @@ def _note(text: str) -> str:
 
 def _source(entry: Entry) -> str:
     result = entry.result
-    facts = {**result.versions, **result.machine}
     return (
         f'<div class="source"><p>Measured with</p><pre>$ {escape(result.command)}</pre>\n'
-        f"<p>{escape(facts_line(facts))}. Result: <code>{escape(entry.name)}.json</code></p></div>"
+        f"<p>{escape(facts_line(result))}. Result: <code>{escape(entry.name)}.json</code></p></div>"
     )
 
 
-def facts_line(facts: dict[str, Any]) -> str:
+def facts_line(result: ResultFile) -> str:
     """Versions and machine in a line."""
-    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items())
+    versions = ", ".join(f"{name} {value}" for name, value in result.versions.items())
+    machine = ", ".join(
+        UNITS.get(name, "{}").format(value) for name, value in result.machine.items()
+    )
+    return f"{versions}; {machine}"

@@ -45,7 +45,7 @@ def _section(entry: Entry) -> Iterator[str]:
             yield from (part.note, "") if part.note else ()
             yield from (*_table(part.header, part.rows), "")
     yield from ("Measured with", "", f"    {result.command}", "")
-    facts = facts_line({**result.versions, **result.machine})
+    facts = facts_line(result)
     yield from (f"{facts}. Result: `{entry.name}.json`", "")
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 from vtoken_sdk.bench.page.content import NOTHING
 
+PERCENT = "\N{NO-BREAK SPACE}%"
+
 
 def count(value: float | None) -> str:
     """A whole number, or one that is not, in its own digits."""
@@ -21,7 +23,7 @@ def percent(value: float | None, digits: int = 1, *, sign: bool = False) -> str:
     """A share, in percent."""
     if value is None:
         return NOTHING
-    return f"{100 * value:{'+' if sign else ''}.{digits}f} %"
+    return f"{100 * value:{'+' if sign else ''}.{digits}f}{PERCENT}"
 
 
 def times(value: float | None) -> str:

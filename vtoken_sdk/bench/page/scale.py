@@ -65,7 +65,7 @@ def scale_of(
         low, high = (low, high + 1) if zero else (low - 0.5, high + 0.5)
     step = _round_step((high - low) / ticks)
     return Scale(
-        math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step, start, end, step
+        math.floor(low / step + 1e-6) * step, math.ceil(high / step - 1e-6) * step, start, end, step
     )
 
 

@@ -26,8 +26,9 @@ section{margin:2.5rem 0;padding-top:2rem;border-top:1px solid var(--line)}
 .scroll{overflow-x:auto}
 table{border-collapse:collapse;font-size:.875rem;font-variant-numeric:tabular-nums;width:100%}
 th,td{padding:.34rem .7rem;text-align:right;vertical-align:top;border-bottom:1px solid var(--line)}
+.figures td{min-width:7rem}.figures td:first-child,.figures td:last-child{min-width:0}
 th{font-weight:600;color:var(--dim);vertical-align:bottom}
-td:first-child,th:first-child{text-align:left;padding-left:0}
+td:first-child,th:first-child{text-align:left;padding-left:0;white-space:nowrap}
 td:not(:first-child){white-space:nowrap}
 tbody tr:hover{background:var(--soft)}
 .figures td,.figures th{text-align:left;white-space:normal}
@@ -54,6 +55,19 @@ svg .f4{fill:var(--c4)}svg .f5{fill:var(--c5)}svg .f6{fill:var(--c6)}svg .f7{fil
 svg .l0{stroke:var(--c0)}svg .l1{stroke:var(--c1)}svg .l2{stroke:var(--c2)}svg .l3{stroke:var(--c3)}
 svg .l4{stroke:var(--c4)}svg .l5{stroke:var(--c5)}svg .l6{stroke:var(--c6)}svg .l7{stroke:var(--c7)}
 svg .f10{fill:var(--s0)}svg .f11{fill:var(--s1)}svg .f12{fill:var(--s2)}svg .f13{fill:var(--s3)}
+.parts{display:flex;flex-wrap:wrap;gap:0 1.5rem}
+.parts>*{flex:1 1 100%;min-width:0}
+.parts>.half{flex:1 1 26rem;max-width:29rem}
+details{margin:1.2rem 0 0}
+summary{cursor:pointer;font-weight:600;color:var(--link)}
+.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(10.5rem,1fr));gap:.8rem;
+margin:1.8rem 0 0}
+.card{display:flex;flex-direction:column;border:1px solid var(--line);border-radius:.6rem;
+padding:.9rem 1rem;background:var(--soft);color:var(--fg)}
+.card:hover{border-color:var(--link);text-decoration:none}
+.card b{font-size:1.4rem;line-height:1.25;letter-spacing:-.02em;color:var(--c2)}
+.card span{font-size:.875rem;line-height:1.4;flex:1}
+.card small{color:var(--dim);margin-top:.5rem}
 .source{margin-top:1.5rem;font-size:.875rem;color:var(--dim)}
 .source p{margin:.3rem 0}
 pre{background:var(--soft);border:1px solid var(--line);border-radius:.4rem;padding:.6rem .8rem;

@@ -14,7 +14,8 @@ from vtoken_sdk.bench.page.scale import Scale, scale_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-WIDTH = 720
+WIDTH, HALF = 720, 460
+"""Of a drawing, and of one of two side by side."""
 LEFT, RIGHT, TOP, BOTTOM = 64, 24, 14, 48
 ROW = 22
 """Height of a bar and the space around it."""
@@ -68,6 +69,7 @@ def line_chart(
     x_label: str,
     y_label: str,
     *,
+    width: int = WIDTH,
     height: int = 320,
     x_zero: bool = True,
     y_zero: bool = True,
@@ -82,6 +84,7 @@ def line_chart(
         series: What is drawn.
         x_label: Of the axis below, with the unit.
         y_label: Of the axis on the left, with the unit.
+        width: :data:`WIDTH` or :data:`HALF`.
         height: Without the legend.
         x_zero: Whether the x axis begins at zero.
         y_zero: Whether the y axis does.
@@ -91,7 +94,7 @@ def line_chart(
     """
     xs = [x for one in series for x, _ in one.points] + [x for _, x in upright]
     ys = [y for one in series for _, y in one.points] + [y for _, y in across]
-    x = scale_of(xs, LEFT, WIDTH - RIGHT, zero=x_zero)
+    x = scale_of(xs, LEFT, width - RIGHT, zero=x_zero)
     y = scale_of(ys, height - BOTTOM, TOP, zero=y_zero)
     parts = [*_grid(x, y, x_label, y_label, height)]
     for name, value in across:
@@ -102,12 +105,21 @@ def line_chart(
         parts.append(_text(x(value) - 5, y.end + 10, name, "small end"))
     for number, one in enumerate(series):
         parts += _series(one, MARKS[number % len(MARKS)] if marks else "", x, y)
-    legend, below = _legend([(one.name, one.colour, i) for i, one in enumerate(series)], height)
-    return _svg(title, [*parts, *legend], below)
+    legend, below = _legend(
+        [(one.name, one.colour, i if marks else None) for i, one in enumerate(series)],
+        height,
+        width,
+    )
+    return _svg(title, [*parts, *legend], width, below)
 
 
 def bar_chart(
-    title: str, bars: Sequence[Bar], x_label: str, *, legend: Sequence[tuple[str, int]] = ()
+    title: str,
+    bars: Sequence[Bar],
+    x_label: str,
+    *,
+    legend: Sequence[tuple[str, int]] = (),
+    limit: float | None = None,
 ) -> str:
     """Bars that go to the right, one below the other.
 
@@ -116,17 +128,19 @@ def bar_chart(
         bars: What is drawn.
         x_label: Of the axis below, with the unit.
         legend: Names of colours, where bars are stacks.
+        limit: Where the axis ends at the latest; what is longer is cut off.
     """
     left = max(LABEL_WIDTH, round(max(len(bar.name) for bar in bars) * LETTER) + 16)
     height = TOP + len(bars) * ROW + BOTTOM
     ends = [sum(bar.values) for bar in bars] + [bar.tick for bar in bars if bar.tick is not None]
+    ends = [min(end, limit) for end in ends] if limit is not None else ends
     room = max(len(bar.text) for bar in bars) * LETTER + 14
     x = scale_of(ends, left, WIDTH - max(RIGHT, room), zero=True)
     parts = [*_ticks_below(x, TOP, height - BOTTOM, x_label, height)]
     for number, bar in enumerate(bars):
         parts += _bar(bar, x, TOP + number * ROW + ROW / 2)
-    keys, below = _legend([(name, colour, None) for name, colour in legend], height)
-    return _svg(title, [*parts, *keys], below)
+    keys, below = _legend([(name, colour, None) for name, colour in legend], height, WIDTH)
+    return _svg(title, [*parts, *keys], WIDTH, below)
 
 
 def _bar(bar: Bar, x: Scale, middle: float) -> list[str]:
@@ -139,10 +153,12 @@ def _bar(bar: Bar, x: Scale, middle: float) -> list[str]:
             f"<title>{escape(bar.name)}: {value:g}</title></rect>"
         )
         end += value
-    reach = max(end, bar.tick or 0)
+    behind = x(end) + 7
     if bar.tick is not None:
+        if behind - 7 <= x(bar.tick) < behind + len(bar.text) * LETTER:
+            behind = x(bar.tick) + 7
         parts.append(_line(x(bar.tick), middle - 10, x(bar.tick), middle + 10, "tick"))
-    return [*parts, _text(x(reach) + 7, middle + 4, bar.text, "small")]
+    return [*parts, _text(behind, middle + 4, bar.text, "small")]
 
 
 def _series(one: Series, mark: str, x: Scale, y: Scale) -> list[str]:
@@ -194,13 +210,15 @@ def _ticks_below(x: Scale, top: float, bottom: float, label: str, height: int) -
     return [*parts, _text((x.start + x.end) / 2, height - 10, label, "middle")]
 
 
-def _legend(entries: Sequence[tuple[str, int, int | None]], top: float) -> tuple[list[str], float]:
+def _legend(
+    entries: Sequence[tuple[str, int, int | None]], top: float, within: int
+) -> tuple[list[str], float]:
     """Names in rows below a plot, and where they end; nothing for a single unnamed series."""
     parts: list[str] = []
     x, y = float(LEFT), top + 10
     for name, colour, number in entries:
         width = 30 + len(name) * LETTER
-        if x + width > WIDTH and x > LEFT:
+        if x + width > within and x > LEFT:
             x, y = float(LEFT), y + 20
         mark = "square" if number is None else MARKS[number % len(MARKS)]
         parts += [_mark(mark, x + 6, y, colour), _text(x + 17, y + 4, name, "small")]
@@ -216,9 +234,9 @@ def _text(x: float, y: float, text: str, kind: str, more: str = "") -> str:
     return f'<text class="{kind}" x="{x}" y="{y}" {more}>{escape(text)}</text>'
 
 
-def _svg(title: str, parts: Sequence[str], height: float) -> str:
+def _svg(title: str, parts: Sequence[str], width: int, height: float) -> str:
     body = "\n".join(parts)
     return (
-        f'<svg viewBox="0 0 {WIDTH} {round(height)}" role="img" aria-label="{escape(title)}">\n'
+        f'<svg viewBox="0 0 {width} {round(height)}" role="img" aria-label="{escape(title)}">\n'
         f"{body}\n</svg>"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vtoken_sdk.bench.page import paper
-from vtoken_sdk.bench.page.content import NOTHING, Figure, Plot, Section, Table
+from vtoken_sdk.bench.page.content import NOTHING, Figure, Headline, Plot, Section, Table
 from vtoken_sdk.bench.page.numbers import count, percent, span, times
 from vtoken_sdk.bench.page.sections.cells import (
     Data,
@@ -15,6 +15,7 @@ from vtoken_sdk.bench.page.sections.cells import (
     of_variant,
     same_tokens,
     setting_line,
+    tokens_table,
 )
 from vtoken_sdk.bench.page.svg import Bar, bar_chart
 
@@ -30,7 +31,11 @@ def section(result: ResultFile) -> Section:
         "The largest number of requests that run together to their end without one preemption. "
         + setting_line(result.settings),
         _figures(data),
-        (_plot(data["cells"]), _table(data["cells"])),
+        (_plot(data["cells"]), _table(data["cells"]), *tokens_table(data)),
+        Headline(
+            span([f["over_native"] for f in of_variant(data["cells"], "vtoken")]),
+            "as many requests at once as stock vLLM",
+        ),
     )
 
 

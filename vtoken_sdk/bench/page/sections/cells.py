@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from vtoken_sdk.bench.page.content import NOTHING, Figure
+from vtoken_sdk.bench.page.content import NOTHING, Figure, Table
+from vtoken_sdk.bench.page.numbers import count
 
 Data = dict[str, Any]
 
 COLOURS = {"native": 0, "naive": 1, "vtoken": 2, "off": 3}
 """The same variant has the same colour on the whole page."""
+
+
+TOKENS = ("same tokens", "no token")
+"""How goals end that ask for equal tokens."""
 
 
 def variant_of(cell: str) -> str:
@@ -59,14 +64,27 @@ def same_tokens(data: Data) -> Figure | None:
     tokens = data.get("same_tokens")
     if not tokens:
         return None
-    found = "; ".join(
-        f"{pair}: {found['same']} of {found['requests']}" for pair, found in tokens.items()
-    )
+    other = [
+        f"{pair}: {found['same']} of {found['requests']} requests"
+        for pair, found in tokens.items()
+        if found["same"] != found["requests"]
+    ]
+    ours = "; ".join(other) or "in every request"
     name, met = next(
-        ((n, m) for n, m in data["goals"].items() if n == "same tokens" or "token" in n),
-        ("", None),
+        ((name, met) for name, met in data["goals"].items() if name.endswith(TOKENS)), ("", None)
     )
-    return Figure("Requests with the same tokens, to the letter", NOTHING, found, name, met)
+    return Figure("The same tokens, to the letter", NOTHING, ours, name, met)
+
+
+def tokens_table(data: Data) -> tuple[Table, ...]:
+    """Which engines were compared token by token."""
+    rows = tuple(
+        (pair, count(found["requests"]), count(found["same"]))
+        for pair, found in (data.get("same_tokens") or {}).items()
+    )
+    note = "Requests that both have served, and those with the same tokens in all runs."
+    header = ("engines", "requests", "the same")
+    return (Table("The same tokens", header, rows, note, folded=True),) if rows else ()
 
 
 def given(*figures: Figure | None) -> tuple[Figure, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vtoken_sdk.bench.page import paper
-from vtoken_sdk.bench.page.content import NOTHING, Plot, Section, Table
+from vtoken_sdk.bench.page.content import NOTHING, Headline, Plot, Section, Table
 from vtoken_sdk.bench.page.numbers import count, fixed, span, spread
 from vtoken_sdk.bench.page.sections.cells import (
     Data,
@@ -16,9 +16,10 @@ from vtoken_sdk.bench.page.sections.cells import (
     policy_of,
     same_tokens,
     setting_line,
+    tokens_table,
     variant_of,
 )
-from vtoken_sdk.bench.page.svg import Series, line_chart
+from vtoken_sdk.bench.page.svg import HALF, WIDTH, Series, line_chart
 
 if TYPE_CHECKING:
     from vtoken_sdk.bench.results import ResultFile
@@ -40,7 +41,16 @@ def section(result: ResultFile) -> Section:
                  span(_medians(data, "p95_ratio_at_reference"))),
             same_tokens(data),
         ),
-        (*(_plot(data, policy) for policy in policies), _gains(data), _points(data)),
+        (
+            *(_plot(data, policy, half=len(policies) > 1) for policy in policies),
+            _gains(data),
+            _points(data),
+            *tokens_table(data),
+        ),
+        Headline(
+            span(_medians(data, "throughput_gain")),
+            "the throughput of Naive-Evict, within its p95 latency",
+        ),
     )  # fmt: skip
 
 
@@ -53,7 +63,7 @@ def _medians(data: Data, key: str) -> list[float | None]:
     ]
 
 
-def _plot(data: Data, policy: str) -> Plot:
+def _plot(data: Data, policy: str, *, half: bool) -> Plot:
     by_cell: dict[str, list[Any]] = {}
     for point in data["points"]:
         if policy_of(point["cell"]) in (policy, None):
@@ -69,11 +79,17 @@ def _plot(data: Data, policy: str) -> Plot:
     ]
     bound = data["gains"].get(f"vtoken {policy}", {}).get("p95_bound_s")
     upright = [("p95 bound", bound["median"])] if bound else []
-    title = f"{policy}: tokens per second against p95 latency"
+    title = f"{policy}: throughput against p95 latency"
     chart = line_chart(
-        title, series, "p95 latency (s)", "generated tokens per second", upright=upright
+        title,
+        series,
+        "p95 latency (s)",
+        "generated tokens per second",
+        width=HALF if half else WIDTH,
+        upright=upright,
     )
-    return Plot(title, chart, "Numbers are requests in flight. Up and to the left is better.")
+    note = "Numbers are requests in flight. Up and to the left is better."
+    return Plot(title, chart, note, half)
 
 
 def _gains(data: Data) -> Table:
@@ -114,4 +130,4 @@ def _points(data: Data) -> Table:
         "engine", "in flight", "tokens per s", "p50 latency (s)", "p95 latency (s)", "TTFT p50 (s)",
         "TPOT p50 (ms)", "preemptions",
     )  # fmt: skip
-    return Table("Every point", header, rows, "Median of the rounds (smallest to largest).")
+    return Table("Every point", header, rows, "Median of the rounds (smallest to largest).", True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vtoken_sdk.bench.page import paper
-from vtoken_sdk.bench.page.content import NOTHING, Figure, Plot, Section, Table
+from vtoken_sdk.bench.page.content import NOTHING, Figure, Headline, Plot, Section, Table
 from vtoken_sdk.bench.page.numbers import count, fixed, percent, span
 from vtoken_sdk.bench.page.sections.cells import (
     Data,
@@ -17,8 +17,9 @@ from vtoken_sdk.bench.page.sections.cells import (
     policy_of,
     same_tokens,
     setting_line,
+    tokens_table,
 )
-from vtoken_sdk.bench.page.svg import Bar, Series, bar_chart, line_chart
+from vtoken_sdk.bench.page.svg import HALF, Bar, Series, bar_chart, line_chart
 
 if TYPE_CHECKING:
     from vtoken_sdk.bench.results import ResultFile
@@ -36,8 +37,22 @@ def section(result: ResultFile) -> Section:
         "Live tokens in each block of each running request, over all steps. "
         + setting_line(result.settings),
         _figures(data),
-        (_stacks(cells), *(_series(cells, policy) for policy in policies_of(cells)), _table(cells)),
+        (
+            _stacks(cells),
+            *(_series(cells, policy) for policy in policies_of(cells)),
+            _table(cells),
+            *tokens_table(data),
+        ),
+        _headline(cells),
     )
+
+
+def _headline(cells: Data) -> Headline:
+    ours, naive = (
+        span([figures["waste"] for figures in of_variant(cells, variant)], percent)
+        for variant in ("vtoken", "naive")
+    )
+    return Headline(ours, f"of the held memory is wasted; Naive-Evict wastes {naive}")
 
 
 def _figures(data: Data) -> tuple[Figure, ...]:
@@ -80,7 +95,7 @@ def _stacks(cells: Data) -> Plot:
     ]
     title = "Blocks by how full they are"
     legend = [(f"{name} full", shade) for name, shade in zip(names, SHADES, strict=True)]
-    chart = bar_chart(title, bars, "share of the blocks held (%)", legend=legend)
+    chart = bar_chart(title, bars, "share of the blocks held (%)", legend=legend, limit=100)
     return Plot(title, chart, "F is the waste: the share of held room without a live token.")
 
 
@@ -90,12 +105,16 @@ def _series(cells: Data, policy: str) -> Plot:
             cell,
             tuple((point["step"], point["blocks"]) for point in figures["series"]),
             colour_of(cell),
+            dashed=policy_of(cell) is None,
         )
-        for cell, figures in cells.items()
+        for cell, figures in reversed(cells.items())  # what evicts nothing above the others
         if policy_of(cell) in (policy, None)
     ]
     title = f"{policy}: blocks held, over time"
-    return Plot(title, line_chart(title, series, "engine step", "blocks held", marks=False))
+    chart = line_chart(
+        title, series, "engine step", "blocks held", width=HALF, height=260, marks=False
+    )
+    return Plot(title, chart, half=True)
 
 
 def _table(cells: Data) -> Table:

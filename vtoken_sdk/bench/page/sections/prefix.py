@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vtoken_sdk.bench.page import paper
-from vtoken_sdk.bench.page.content import NOTHING, Figure, Plot, Section, Table
+from vtoken_sdk.bench.page.content import Figure, Headline, Plot, Section, Table
 from vtoken_sdk.bench.page.numbers import count, fixed, percent, spread
 from vtoken_sdk.bench.page.sections.cells import (
     Data,
@@ -13,9 +13,10 @@ from vtoken_sdk.bench.page.sections.cells import (
     given,
     same_tokens,
     setting_line,
+    tokens_table,
     variant_of,
 )
-from vtoken_sdk.bench.page.svg import Series, line_chart
+from vtoken_sdk.bench.page.svg import HALF, Series, line_chart
 
 if TYPE_CHECKING:
     from vtoken_sdk.bench.results import ResultFile
@@ -37,7 +38,9 @@ def section(result: ResultFile) -> Section:
             _plot(data, "tokens_per_s", "Throughput", "generated tokens per second"),
             _changes(data),
             _points(data),
+            *tokens_table(data),
         ),
+        _headline(data),
     )
 
 
@@ -46,16 +49,31 @@ def _figures(data: Data) -> list[Figure]:
     found = []
     for change in data["changes"]:
         degree = change["degree"]
-        if change["against"] != CACHED or variant_of(change["cell"]) != "vtoken":
+        if degree not in paper.PREFIX_BLOCKS or not _against_cached(change):
             continue
         for key, what, theirs in (
             ("retained_blocks", "Retained blocks", paper.PREFIX_BLOCKS),
             ("tokens_per_s", "Throughput", paper.PREFIX_THROUGHPUT),
         ):
-            name = f"{what} at sharing degree {degree}, {change['cell']} against {CACHED}"
-            ours = spread(change[key], share=True)
-            found.append(Figure(name, theirs.get(degree, NOTHING), ours))
+            name = f"{what} at sharing degree {degree}, {change['cell']}"
+            found.append(Figure(name, theirs[degree], spread(change[key], share=True)))
     return found
+
+
+def _against_cached(change: Data) -> bool:
+    """Whether it is vToken's against stock vLLM, both with a prefix cache."""
+    return change["against"] == CACHED and variant_of(change["cell"]) == "vtoken"
+
+
+def _headline(data: Data) -> Headline | None:
+    changes = [change for change in data["changes"] if _against_cached(change)]
+    if not changes:
+        return None
+    most = max(changes, key=lambda change: change["degree"])
+    return Headline(
+        percent(most["retained_blocks"]["median"], sign=True),
+        f"blocks where {most['degree']} requests share a prefix, over stock vLLM's prefix cache",
+    )
 
 
 def _plot(data: Data, key: str, what: str, unit: str) -> Plot:
@@ -72,8 +90,8 @@ def _plot(data: Data, key: str, what: str, unit: str) -> Plot:
         for cell, points in by_cell.items()
     ]
     title = f"{what} by sharing degree"
-    chart = line_chart(title, series, "requests that share a prefix", unit)
-    return Plot(title, chart, "Dashed: without a prefix cache.")
+    chart = line_chart(title, series, "requests that share a prefix", unit, width=HALF)
+    return Plot(title, chart, "Dashed: without a prefix cache.", half=True)
 
 
 def _changes(data: Data) -> Table:
@@ -108,4 +126,4 @@ def _points(data: Data) -> Table:
         "engine", "degree", "retained blocks", "peak of the pool", "tokens per s",
         "prompt found in the cache", "preemptions",
     )  # fmt: skip
-    return Table("Every point", header, rows, "Medians of the rounds.")
+    return Table("Every point", header, rows, "Medians of the rounds.", True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vtoken_sdk.bench.page import paper
-from vtoken_sdk.bench.page.content import NOTHING, Figure, Plot, Section, Table
+from vtoken_sdk.bench.page.content import NOTHING, Figure, Headline, Plot, Section, Table
 from vtoken_sdk.bench.page.numbers import count, fixed, percent, span
 from vtoken_sdk.bench.page.svg import Series, line_chart
 
@@ -34,6 +34,7 @@ def section(result: ResultFile) -> Section:
         "ones.",
         _figures(data),
         tuple(parts),
+        _headline(data),
     )
 
 
@@ -50,7 +51,7 @@ def _figures(data: Data) -> tuple[Figure, ...]:
             "Answers of vToken with Naive-Evict's tokens, to the letter",
             NOTHING,
             f"{count(same)} of {count(found['answers'])}",
-            "all",
+            "all of them",
             same == found["answers"] and not found["different_from_naive"],
         ),
         Figure(
@@ -70,6 +71,14 @@ def _figures(data: Data) -> tuple[Figure, ...]:
             f"median {fixed(found['length_ratio_to_naive'], 2)}",
         ),
     )
+
+
+def _headline(data: Data) -> Headline | None:
+    found = data.get("summary", {})
+    if "answers" not in found:
+        return None
+    same = f"{count(found['same_tokens_as_naive'])} of {count(found['answers'])}"
+    return Headline(same, "answers have Naive-Evict's tokens, to the letter")
 
 
 def _curve(data: Data, key: str, label: str) -> Plot:
