@@ -9,17 +9,13 @@ default). Works in the process of the engine only.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 import torch
-from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from vllm import SamplingParams
 
-TEXT = "forced_text"
-"""The key in ``SamplingParams.extra_args``: a name in :attr:`Forced.texts`."""
 LIKELIEST = 64
 """Tokens that distributions are compared on; all others count as one."""
 
@@ -64,21 +60,6 @@ class Forced:
         """Ids and log probabilities ``[len(ids), LIKELIEST]``."""
         ids, values = zip(*(self.seen[i] for i in range(len(self.ids))), strict=True)
         return torch.stack(ids), torch.stack(values)
-
-
-class ForcedTexts(AdapterLogitsProcessor):  # type: ignore[misc]  # vLLM is not followed
-    """vLLM's door to :class:`Forced`."""
-
-    texts: ClassVar[dict[str, Forced]] = {}
-
-    def is_argmax_invariant(self) -> bool:
-        """It changes which token is the likeliest."""
-        return False
-
-    def new_req_logits_processor(self, params: SamplingParams) -> Any:
-        """The processor of one request, or None where nothing is forced."""
-        name = (params.extra_args or {}).get(TEXT)
-        return None if name is None else self.texts[name].force
 
 
 def divergence(reference: Tensor, other: Tensor) -> Tensor:

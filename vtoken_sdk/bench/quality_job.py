@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from vtoken_sdk.bench.forcing import TEXT, Forced, ForcedTexts, divergence
+from vtoken_sdk.bench.forced_texts import TEXT, ForcedTexts
+from vtoken_sdk.bench.forcing import Forced, divergence
 from vtoken_sdk.bench.variant import Emit, Ticker
 from vtoken_sdk.vllm.observe import policy_faults, watch_steps
 from vtoken_sdk.vllm.overrides import BUDGET

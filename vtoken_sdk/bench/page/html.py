@@ -118,22 +118,33 @@ def _own_figures(figures: Sequence[Figure]) -> str:
     )
 
 
-def _head(header: Sequence[str]) -> str:
-    return "<tr>" + "".join(f"<th>{escape(cell)}</th>" for cell in header) + "</tr>"
+def _head(header: Sequence[str], kinds: Sequence[str] = ()) -> str:
+    cells = zip(header, kinds or [""] * len(header), strict=True)
+    return "<tr>" + "".join(f"<th{kind}>{escape(cell)}</th>" for cell, kind in cells) + "</tr>"
 
 
 def _table(table: Table) -> str:
+    kinds = [_kind([row[i] for row in table.rows]) for i in range(len(table.header))]
     rows = "\n".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table.rows
+        "<tr>"
+        + "".join(f"<td{k}>{escape(cell)}</td>" for cell, k in zip(row, kinds, strict=True))
+        + "</tr>"
+        for row in table.rows
     )
     cells = (
-        f'{_note(table.note)}<div class="scroll"><table><thead>{_head(table.header)}</thead>'
+        f'{_note(table.note)}<div class="scroll"><table><thead>{_head(table.header, kinds)}</thead>'
         f"<tbody>{rows}</tbody></table></div>"
     )
     title = escape(table.title)
     if table.folded:
         return f"<details><summary>{title}</summary>{cells}</details>"
     return f"<div><h3>{title}</h3>\n{cells}</div>"
+
+
+def _kind(cells: Sequence[str]) -> str:
+    """The class of a column: words stand on the left, numbers on the right."""
+    numbers = (cell == NOTHING or cell.lstrip("+-")[:1].isdigit() for cell in cells)
+    return "" if all(numbers) else ' class="word"'
 
 
 def _plot(plot: Plot) -> str:

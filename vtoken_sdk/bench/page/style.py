@@ -29,6 +29,7 @@ th,td{padding:.34rem .7rem;text-align:right;vertical-align:top;border-bottom:1px
 .figures td{min-width:7rem}.figures td:first-child,.figures td:last-child{min-width:0}
 th{font-weight:600;color:var(--dim);vertical-align:bottom}
 td:first-child,th:first-child{text-align:left;padding-left:0;white-space:nowrap}
+.word{text-align:left}
 td:not(:first-child){white-space:nowrap}
 tbody tr:hover{background:var(--soft)}
 .figures td,.figures th{text-align:left;white-space:normal}

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from vtoken_sdk.bench.results import ResultFile
 
 
+COLOURS = (4, 3, 5, 6, 7)
+"""Of policies; those of variants mean something else on this page."""
+_NATS = "divergence from stock vLLM (nats per token)"
+
+
 def section(result: ResultFile) -> Section:
     """Perplexity against blocks, and a table for each part that was measured."""
     data, settings = result.data, result.settings
@@ -36,9 +41,6 @@ def section(result: ResultFile) -> Section:
         tuple(parts),
         _headline(data),
     )
-
-
-_NATS = "divergence from stock vLLM (nats per token)"
 
 
 def _figures(data: Data) -> tuple[Figure, ...]:
@@ -83,13 +85,15 @@ def _headline(data: Data) -> Headline | None:
 
 def _curve(data: Data, key: str, label: str) -> Plot:
     series = []
-    for colour, policy in enumerate(dict.fromkeys(row["policy"] for row in data["rows"])):
+    for number, policy in enumerate(dict.fromkeys(row["policy"] for row in data["rows"])):
         own = [row for row in data["rows"] if row["policy"] == policy]
         for variant in ("vtoken", "naive"):
             points = tuple((_mean(row["blocks"][variant]), row["perplexity"][key]) for row in own)
             labels = tuple(str(row["budget"]) for row in own) if variant == "vtoken" else ()
             name = f"{variant} {policy}"
-            series.append(Series(name, points, 1 + colour % 7, variant == "naive", labels))
+            series.append(
+                Series(name, points, COLOURS[number % len(COLOURS)], variant == "naive", labels)
+            )
     native = data["native"]
     full = native["perplexity"][key] if key == "perplexity" else 0.0
     series.insert(0, Series("native", ((_mean(native["blocks"]), full),), 0))
