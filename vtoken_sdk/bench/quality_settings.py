@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from vtoken_sdk.bench.settings import DTYPES
@@ -14,6 +15,7 @@ from vtoken_sdk.config import (
     make_config,
 )
 from vtoken_sdk.errors import ConfigError
+from vtoken_sdk.models import SMALL_MODEL
 from vtoken_sdk.registry import make_policy
 
 PARTS = ("perplexity", "generations", "needles")
@@ -78,11 +80,12 @@ class QualityBench:
                 raise ConfigError(f"{name} names one twice: {_joined(values)}")
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings as JSON takes them."""
+        """The settings as JSON takes them; of a model's folder only the name."""
+        model = self.model or SMALL_MODEL
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(self).items()
-        }
+        } | {"model": Path(model).name if Path(model).is_absolute() else model}
 
 
 QUICK: dict[str, Any] = {

@@ -123,6 +123,7 @@ def _table(cells: Data) -> Table:
         (
             cell,
             *(percent(share) for share in figures["histogram"].values()),
+            percent(figures["under_half"]),
             percent(figures["waste"]),
             fixed(figures["waste_blocks_per_request"], 2),
             fixed(figures["worst_waste_blocks_per_request"], 2),
@@ -132,7 +133,7 @@ def _table(cells: Data) -> Table:
         for cell, figures in cells.items()
     )
     header = (
-        "engine", *names, "waste F", "waste (blocks per request)", "worst", "blocks per request",
+        "engine", *names, "under half", "waste F", "waste (blocks per request)", "worst", "blocks per request",
         "peak",
     )  # fmt: skip
     return Table("Fill of blocks", header, rows)

@@ -27,7 +27,7 @@ def section(result: ResultFile) -> Section:
     return Section(
         "Overhead: our share of a step",
         "Time in our code over the time of a decoding step of a real engine, by what is switched "
-        "on. Weights are made up, in the shape of SmolLM2-135M.",
+        "on. Weights are made up, in the shape of SmolLM2.",
         _figures(rows),
         (*(_plot(batch, found) for batch, found in batches.items()), _table(rows)),
     )

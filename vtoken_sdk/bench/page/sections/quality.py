@@ -33,7 +33,7 @@ def section(result: ResultFile) -> Section:
         parts.append(_needles(data))
     return Section(
         "Quality: what eviction does to text",
-        f"{settings['model'] or 'SmolLM2-135M-Instruct'}, {settings['dtype']}. The same requests "
+        f"{settings['model']}, {settings['dtype']}. The same requests "
         "go to stock vLLM, Naive-Evict and vToken. vToken has to say what Naive-Evict says; what "
         "both lose against stock vLLM is the policy's doing. A small model says little about large "
         "ones.",
@@ -52,7 +52,7 @@ def _figures(data: Data) -> tuple[Figure, ...]:
         Figure(
             "Answers of vToken with Naive-Evict's tokens, to the letter",
             NOTHING,
-            f"{count(same)} of {count(found['answers'])}",
+            f"{count(same)} of {count(found['answers'])}" + _others(found),
             "all of them",
             same == found["answers"] and not found["different_from_naive"],
         ),
@@ -73,6 +73,11 @@ def _figures(data: Data) -> tuple[Figure, ...]:
             f"median {fixed(found['length_ratio_to_naive'], 2)}",
         ),
     )
+
+
+def _others(found: Data) -> str:
+    different = found["different_from_naive"]
+    return f"; {count(different)} differ, needles included" if different else ""
 
 
 def _headline(data: Data) -> Headline | None:
