@@ -133,7 +133,7 @@ def _table(cells: Data) -> Table:
         for cell, figures in cells.items()
     )
     header = (
-        "engine", *names, "under half", "waste F", "waste (blocks per request)", "worst", "blocks per request",
-        "peak",
+        "engine", *names, "under half", "waste F", "waste (blocks per request)", "worst",
+        "blocks per request", "peak",
     )  # fmt: skip
     return Table("Fill of blocks", header, rows)
