@@ -42,6 +42,7 @@ class Pool:
         max_num_seqs: Most requests running at once.
         max_num_batched_tokens: Most tokens computed in a step.
         prefix_caching: Whether requests may share blocks.
+        reserve_full_isl: Whether a request comes in only once its prompt fits, as vLLM has it.
     """
 
     num_blocks: int
@@ -50,6 +51,7 @@ class Pool:
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 2048
     prefix_caching: bool = False
+    reserve_full_isl: bool = True
 
 
 @dataclass(slots=True)
@@ -253,9 +255,7 @@ def _vllm_config(pool: Pool, config: VTokenConfig | None) -> Any:
         model = ModelConfig(
             model=folder, skip_tokenizer_init=True, max_model_len=pool.max_model_len
         )
-        cache = CacheConfig(
-            block_size=pool.block_size, enable_prefix_caching=pool.prefix_caching
-        )
+        cache = CacheConfig(block_size=pool.block_size, enable_prefix_caching=pool.prefix_caching)
         cache.num_gpu_blocks = pool.num_blocks
         built = VllmConfig(
             model_config=model,
@@ -267,6 +267,7 @@ def _vllm_config(pool: Pool, config: VTokenConfig | None) -> Any:
                 max_model_len=pool.max_model_len,
                 is_encoder_decoder=False,
                 async_scheduling=False,
+                scheduler_reserve_full_isl=pool.reserve_full_isl,
             ),
             additional_config=config.to_additional_config() if config else {},
         )
