@@ -49,6 +49,7 @@ def parse_clock(text: str) -> Clock:
         numbers = []
     if len(numbers) != PARTS or not all(0 <= n < float("inf") for n in numbers) or not numbers[0]:
         raise ConfigError(
-            f"--clock must be STEP,TOKEN,KV in seconds, with a step above 0, like 7e-3,4e-5,4.4e-8; got {text}"
+            "--clock must be STEP,TOKEN,KV in seconds, with a step above 0, like "
+            f"7e-3,4e-5,4.4e-8; got {text}"
         )
     return Clock(*numbers)

@@ -111,7 +111,7 @@ class Replay:
             self.engine.answer(output)
             self._end()
             idle = 0 if output.total_num_scheduled_tokens else idle + 1
-            if idle > 2:  # noqa: PLR2004 - Naive's reports come a step late
+            if idle > 2:
                 raise ConfigError(
                     f"request {scheduler.waiting.peek_request().request_id} can never run: the "
                     "pool is too small for it; use more --blocks"
