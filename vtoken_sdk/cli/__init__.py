@@ -52,6 +52,7 @@ COMMANDS = (
         passes_on="MODEL [OPTIONS] [OPTIONS OF VLLM SERVE]",
     ),
     Command("doctor", "Check that vToken works on this machine."),
+    Command("simulate", "Play a trace through vLLM's scheduler without a model."),
     Command("bench", "Measure the parts of the runtime on their own."),
     Command("policies", "List the installed eviction policies, or describe one."),
     Command("new-policy", "Write a policy package, ready to edit and publish."),
