@@ -14,7 +14,7 @@ from vtoken_sdk.cli import build_app
 
 PROGRAM = """
 if [ $1 = slow ]; then
-    trap 'printf half > "$3"; exit 143' TERM
+    trap 'kill $!; printf half > "$3"; exit 143' TERM
     sleep 60 & wait
 fi
 printf whole > "$3"

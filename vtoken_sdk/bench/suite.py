@@ -51,6 +51,9 @@ STEPS = (
     Step("memory", "bench memory --model tiny", 120),
     Step("prefix", "bench prefix --model tiny", 120),
     Step("quality", "bench quality --quick", 300),
+    Step("simulate-llama-3.1-8b", "simulate --preset llama-3.1-8b", 90),
+    Step("simulate-qwen2.5-14b", "simulate --preset qwen2.5-14b", 90),
+    Step("simulate-mooncake", "simulate mooncake --prefill-interval 512", 90),
 )
 
 

@@ -174,13 +174,96 @@ def quality() -> ResultFile:
 
 
 def overhead() -> ResultFile:
-    cases = {
-        "hooks": {"own_ms": 0.251, "step_ms": 61.3, "share": 0.0041},
-        "random": {"own_ms": 0.512, "step_ms": 62.4, "share": 0.0262},
+    numbers = count(1)
+
+    def case(share: float) -> Data:
+        n = next(numbers)
+        parts = {"plan": 0.111 * n, "copy": 0.122 * n}
+        return {"own_ms": 0.251 * n, "step_ms": 61.3 * n, "share": share, "parts_ms": parts}
+
+    batches = {
+        "1": {"layers": 30, "cases": {"hooks": case(0.0041), "random": case(0.0262)}},
+        "64": {"layers": 8, "cases": {"hooks": case(0.0243)}},
     }
-    more = {"hooks": {"own_ms": 2.251, "step_ms": 161.3, "share": 0.0243}}
-    batches = {"1": {"layers": 30, "cases": cases}, "64": {"layers": 8, "cases": more}}
-    return result("overhead", {"batches": batches})
+    end_to_end = {"throughput": spread(-0.004), "p95 latency": spread(0.021), "rounds": 3}
+    return result("overhead", {"batches": batches, "end_to_end": end_to_end})
+
+
+def simulate_paper() -> ResultFile:
+    cells = [
+        {"budget": None, "prefill_interval": None, "closed_form": 5, "at_once": 4},
+        {"budget": 1360, "prefill_interval": None, "closed_form": 53, "at_once": 52},
+        {"budget": 1361, "prefill_interval": 512, "closed_form": 64, "at_once": 63},
+    ]
+    rows = [
+        {
+            "retention": 0.1 + i / 7, "formula": 0.8771 - i / 9, "naive": 0.7774 - i / 9,
+            "vtoken": 0.0049 + i / 100, "naive_most_slots": 14_767 + i, "vtoken_most_slots": 14 + i,
+        }
+        for i in range(2)
+    ]  # fmt: skip
+    data = {
+        "title": "Model-X",
+        "num_blocks": 5427,
+        "native": 7,
+        "theirs": 8,
+        "assumed": False,
+        "context": 16_320,
+        "blocks_per_context": 1020,
+        "theirs_explained": {"lowest": 0.59, "highest": 0.66, "at_85_blocks": 61},
+        "cells": [{**cell, "preemptions": 30 + i} for i, cell in enumerate(cells)],
+        "waste": rows,
+        "below_half": [{"policy": "H2O", "share": 0.56, "retention": 0.451, "waste": 0.549}],
+    }
+    return result("simulate", data, {"preset": "model-x"})
+
+
+def simulate_trace() -> ResultFile:
+    variants = {
+        name: {
+            "finished": 117 + i,
+            "complete": not i,
+            "most_running": 12 + i,
+            "mean_running": 5.5 + i,
+            "preemptions": 21 + i,
+            "steps": 8332 + i,
+            "computed_tokens": 1_536_269 + i,
+            "waste": 0.0512 + i / 10,
+            "mean_blocks_per_request": 802.8 + i,
+            "most_blocks_per_request": 5185 + i,
+            "most_slots_wasted_after_a_cut": 31 + i,
+            "mean_blocks_in_use": 4424.4 + i,
+            "most_blocks_in_use": 5225 + i,
+            "predicted": {
+                "seconds": 146.7 + i, "output_tokens_per_second": 292.5 + i,
+                "median_latency_s": 48.8 + i, "p95_latency_s": 104.9 + i,
+            },
+            "over_time": [
+                {
+                    "seconds": [0.0, 3.7 + i], "running": [2, 7 + i], "blocks": [513, 4919 + i],
+                    "waste": [0.002, 0.0005],
+                }
+            ],
+        }
+        for i, name in enumerate(("native", "naive", "vtoken"))
+    }  # fmt: skip
+    data = {
+        "workload": "a-trace",
+        "source": "somewhere",
+        "requests": 119,
+        "left_out": 6,
+        "context": 86_816,
+        "engines": 9,
+        "mean_prompt": 12_661.4,
+        "mean_output": 366.7,
+        "victims": {"name": "heavy", "meaning": "those with least weight"},
+        "variants": variants,
+    }
+    settings = {
+        "trace": "a-trace", "preset": "default", "gpus": 11, "blocks": 5427, "block_size": 16,
+        "budget": 1360, "clock": {"step": 0.007, "token": 4e-05, "kv": 4.4e-08},
+    }  # fmt: skip
+    return result("simulate", data, settings)
 
 
 def unheard_of() -> ResultFile:
@@ -193,4 +276,7 @@ def unheard_of() -> ResultFile:
     return result("unheard-of", data)
 
 
-ALL = (capacity, frontier, memory, prefix, quality, overhead, unheard_of)
+ALL = (
+    capacity, frontier, memory, prefix, quality, simulate_paper, simulate_trace, overhead,
+    unheard_of,
+)  # fmt: skip

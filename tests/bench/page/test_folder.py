@@ -28,12 +28,12 @@ def stale(result: ResultFile) -> ResultFile:
 
 def test_results_stand_in_the_order_of_the_page(tmp_path: Path) -> None:
     for make in reversed(made_up.ALL):
-        put(tmp_path, make())
+        put(tmp_path, make(), make.__name__.replace("_", "-"))
     put(tmp_path, made_up.capacity(), "a-second-capacity")
     (tmp_path / "notes.txt").write_text("no result")
     assert [entry.name for entry in read_folder(tmp_path)] == [
-        "a-second-capacity", "capacity", "frontier", "memory", "prefix", "quality", "overhead",
-        "unheard-of",
+        "a-second-capacity", "capacity", "frontier", "memory", "prefix", "quality",
+        "simulate-paper", "simulate-trace", "overhead", "unheard-of",
     ]  # fmt: skip
 
 

@@ -160,7 +160,7 @@ def _note(text: str) -> str:
 def _source(entry: Entry) -> str:
     result = entry.result
     return (
-        f'<div class="source"><p>Measured with</p><pre>$ {escape(result.command)}</pre>\n'
+        f'<div class="source"><p>The command</p><pre>$ {escape(result.command)}</pre>\n'
         f"<p>{escape(facts_line(result))}. Result: <code>{escape(entry.name)}.json</code></p></div>"
     )
 

@@ -44,7 +44,7 @@ def _section(entry: Entry) -> Iterator[str]:
             yield from (f"### {part.title}", "")
             yield from (part.note, "") if part.note else ()
             yield from (*_table(part.header, part.rows), "")
-    yield from ("Measured with", "", f"    {result.command}", "")
+    yield from ("The command:", "", f"    {result.command}", "")
     facts = facts_line(result)
     yield from (f"{facts}. Result: `{entry.name}.json`", "")
 

@@ -12,6 +12,7 @@ from vtoken_sdk.bench.page.sections import (
     plain,
     prefix,
     quality,
+    simulate,
 )
 from vtoken_sdk.errors import ConfigError
 
@@ -28,6 +29,7 @@ SECTIONS: dict[str, Callable[[ResultFile], Section]] = {
     "memory": memory.section,
     "prefix": prefix.section,
     "quality": quality.section,
+    "simulate": simulate.section,
     "overhead": overhead.section,
 }
 """In the order of the page."""
