@@ -74,9 +74,7 @@ def _expected(engine: LiveEngine, settings: LoadSettings, pool: int) -> int:
     size, interval = engine.block_size, settings.prefill_interval or None
     rule = BudgetRule(settings.budget, size, interval)
     held = [ceil_div(rule.later_tokens(r.length), size) for r in engine.requests]
-    peaks = [
-        ceil_div(rule.peak_tokens(len(r.prompt), r.length), size) for r in engine.requests
-    ]
+    peaks = [ceil_div(rule.peak_tokens(len(r.prompt), r.length), size) for r in engine.requests]
     return int((pool - max(peaks)) / mean(held)) + 1
 
 
