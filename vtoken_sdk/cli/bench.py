@@ -48,24 +48,42 @@ def planner(
 
 @app.command()
 def overhead(
+    ctx: typer.Context,
     batches: Annotated[
         str, typer.Option(help="Sequences decoded together, several numbers.")
     ] = "1,16,64,256",
     tokens: Annotated[int, typer.Option(min=64, help="Live tokens of each.")] = 1000,
     steps: Annotated[int, typer.Option(min=1, help="Steps measured per case.")] = 64,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only cases with this in their name; repeatable.")
+    ] = None,
+    model: bench_load.Model = None,
+    rounds: Annotated[
+        int, typer.Option(min=0, help="Rounds against stock vLLM, end to end; 0 for none.")
+    ] = 3,
+    concurrency: bench_load.InFlight = 8,
+    context: bench_load.Context = 256,
+    output: bench_load.Output = None,
     as_json: Json = False,
+    verbose: bench_load.Verbose = False,
 ) -> None:
-    """Time our code in the steps of a vLLM engine."""
-    from vtoken_sdk.bench import overhead as bench
-    from vtoken_sdk.bench.progress import Progress
+    """Time our code in the steps of a vLLM engine, part by part and end to end."""
+    from vtoken_sdk.bench.load.settings import LoadSettings, resolved
+    from vtoken_sdk.bench.overhead import OverheadBench, parse_batches
 
-    settings = bench.OverheadBench(bench.parse_batches(batches), tokens, steps)
-    with Progress().step("overhead") as update:
-        result = bench.run(settings, update)
-    if as_json:
-        console.print_json(result)
-    else:
-        console.print_table(bench.HEADER, bench.table_rows(result))
+    load = LoadSettings(model=model, variants=("native", "off"), context=context)
+    load = resolved(load, pool_requests=concurrency)
+    bench = OverheadBench(
+        parse_batches(batches),
+        tokens,
+        steps,
+        tuple(only or ()),
+        load if rounds else None,
+        rounds,
+        concurrency,
+    )
+    call = bench_load.Call(load, ctx.obj, output, as_json, verbose)
+    bench_load.execute(bench, call)
 
 
 @app.command()

@@ -15,7 +15,7 @@ from vtoken_sdk.cli import console
 from vtoken_sdk.cli.run import INTERRUPTED, TERMINATED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from vtoken_sdk.bench.load.settings import LoadSettings
 
@@ -66,14 +66,18 @@ class LoadBench(Protocol):
     def name(self) -> str:
         """What the result is called."""
 
+    @property
+    def environment(self) -> Mapping[str, str] | None:
+        """Variables of its children."""
+
     def to_dict(self) -> dict[str, Any]:
         """Its settings."""
 
-    def job(self) -> dict[str, Any]:
-        """What its child does."""
+    def jobs(self) -> list[dict[str, Any]]:
+        """What its children do."""
 
     def summarise(
-        self, rows: Sequence[dict[str, Any]], sizes: dict[str, Any] | None
+        self, rows: Sequence[dict[str, Any]], results: Sequence[dict[str, Any]]
     ) -> dict[str, Any]:
         """The data of its result."""
 
@@ -174,7 +178,7 @@ def capacity(call: Call) -> None:
     from vtoken_sdk.bench.load.capacity import POOL_REQUESTS, CapacityBench
     from vtoken_sdk.bench.load.settings import resolved
 
-    _execute(CapacityBench(resolved(call.load, pool_requests=POOL_REQUESTS)), call)
+    execute(CapacityBench(resolved(call.load, pool_requests=POOL_REQUESTS)), call)
 
 
 @with_load_options()
@@ -182,21 +186,20 @@ def frontier(
     call: Call,
     concurrency: Annotated[
         str, typer.Option(help="Requests in flight, several numbers.")
-    ] = "2,4,8,16,32",
+    ] = "4,8,12,16",
     reference: Annotated[
         int, typer.Option(help="The number at which Naive's p95 latency sets the bound.")
     ] = 8,
     rounds: Rounds = 3,
-    requests: Requests = 32,
+    requests: Requests = 24,
 ) -> None:
     """Sweep the number of requests in flight: latency, throughput, and gains under an SLA."""
-    from vtoken_sdk.bench.load.capacity import POOL_REQUESTS
-    from vtoken_sdk.bench.load.frontier import FrontierBench
+    from vtoken_sdk.bench.load.frontier import POOL_REQUESTS, FrontierBench
     from vtoken_sdk.bench.load.settings import parse_counts, resolved
 
     levels = parse_counts("--concurrency", concurrency)
     load = resolved(call.load, pool_requests=POOL_REQUESTS)
-    _execute(FrontierBench(load, levels, reference, rounds, requests), call)
+    execute(FrontierBench(load, levels, reference, rounds, requests), call)
 
 
 @with_load_options(budget=256, prefill_interval=0)
@@ -206,7 +209,7 @@ def memory(call: Call, concurrency: InFlight = 4, requests: Requests = 8) -> Non
     from vtoken_sdk.bench.load.settings import resolved
 
     load = resolved(call.load, pool_requests=concurrency)
-    _execute(MemoryBench(load, concurrency, requests), call)
+    execute(MemoryBench(load, concurrency, requests), call)
 
 
 @with_load_options(variants="native,vtoken", policies="random", budget=128, prefill_interval=0)
@@ -228,10 +231,10 @@ def prefix(
         resolved(call.load, pool_requests=concurrency),
         parse_counts("--degrees", degrees),
     )
-    _execute(PrefixBench(load, counts, rounds, requests, concurrency, shared), call)
+    execute(PrefixBench(load, counts, rounds, requests, concurrency, shared), call)
 
 
-def _execute(bench: LoadBench, call: Call) -> None:
+def execute(bench: LoadBench, call: Call) -> None:
     """Run a bench; what it measured is written and shown however it ends."""
     from vtoken_sdk.bench.child import Terminated, sigterm_interrupts
     from vtoken_sdk.bench.load.collect import collect
@@ -240,10 +243,12 @@ def _execute(bench: LoadBench, call: Call) -> None:
 
     with sigterm_interrupts():
         try:
-            found = collect(bench.job(), Progress(), verbose=call.verbose)
+            found = collect(
+                bench.jobs(), Progress(), verbose=call.verbose, environment=bench.environment
+            )
         except KeyboardInterrupt as interrupt:
             raise typer.Exit(_code(isinstance(interrupt, Terminated))) from None
-    data = bench.summarise(found.rows, found.result) if found.rows else {}
+    data = bench.summarise(found.rows, found.results) if found.rows else {}
     result = ResultFile(
         bench.name,
         shlex.join(["vtoken", *call.arguments]),

@@ -43,22 +43,25 @@ class CapacityBench:
 
     load: LoadSettings
     name = "capacity"
+    environment = None
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as JSON takes them."""
         return self.load.to_dict()
 
-    def job(self) -> dict[str, Any]:
+    def jobs(self) -> list[dict[str, Any]]:
         """What the child does."""
         most = {cell.name: 2 * packed_ideal(self.load, cell) + 1 for cell in cells(self.load)}
-        return {
-            "job": self.name,
-            "settings": self.load.to_dict(),
-            "model": model_of(self.load),
-            "most": most,
-        }
+        return [
+            {
+                "job": self.name,
+                "settings": self.load.to_dict(),
+                "model": model_of(self.load),
+                "most": most,
+            }
+        ]
 
-    def summarise(self, rows: Sequence[Row], sizes: Row | None) -> dict[str, Any]:
+    def summarise(self, rows: Sequence[Row], results: Sequence[Row]) -> dict[str, Any]:
         """The result's data from the rows measured so far."""
         by_name = {cell.name: cell for cell in cells(self.load)}
         found = {row["cell"]: self._figures(by_name[row["cell"]], row) for row in rows}
@@ -68,7 +71,7 @@ class CapacityBench:
         tokens = compare_tokens(rows, naive_pairs(self.load))
         return {
             "cells": found,
-            "requests": sizes,
+            "requests": results[0] if results else None,
             "same_tokens": tokens,
             "goals": goals(found, by_name) | {"same tokens": all_same(tokens)},
         }

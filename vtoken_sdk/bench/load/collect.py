@@ -6,11 +6,11 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from vtoken_sdk.bench.child import run_job
+from vtoken_sdk.bench.child import JobError, run_job
 from vtoken_sdk.bench.run import new_log, require_vllm
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from vtoken_sdk.bench.progress import Progress
 
@@ -19,59 +19,68 @@ Row = dict[str, Any]
 
 @dataclass(slots=True)
 class Collected:
-    """What a job told.
+    """What jobs told.
 
     Attributes:
         rows: In the order they were measured.
-        result: What it returned; None if it did not come to its end.
-        ended: What ended it early.
+        results: What the jobs returned that came to their end.
+        ended: What ended them early.
     """
 
     rows: list[Row] = field(default_factory=list)
-    result: Row | None = None
+    results: list[Row] = field(default_factory=list)
     ended: BaseException | None = None
 
 
 def collect(
-    job: Mapping[str, Any],
+    jobs: Sequence[Mapping[str, Any]],
     progress: Progress,
     *,
     verbose: bool = False,
+    environment: Mapping[str, str] | None = None,
     runner: Callable[..., Row] = run_job,
 ) -> Collected:
-    """Run a job; Ctrl-C, SIGTERM and a failing engine leave the rows measured until then.
+    """Run jobs; Ctrl-C, SIGTERM and a failing engine leave the rows measured until then.
 
     Args:
-        job: What to do.
+        jobs: What to do, each in a child of its own.
         progress: Told what happens.
         verbose: Let vLLM's own log through to stderr.
-        runner: Runs it.
+        environment: Variables of the children.
+        runner: Runs one.
 
     Raises:
-        UsageError: If the child refused what it was asked.
-        JobError: If it failed before anything was measured.
+        UsageError: If a child refused what it was asked before anything was measured.
+        JobError: If one failed before anything was measured.
     """
     require_vllm()
     found = Collected()
     log = None if verbose else new_log()
-
-    with progress.step(str(job["job"])) as update:
-
-        def hear(event: Row) -> None:
-            if "row" in event:
-                found.rows.append(event["row"])
-            else:
-                update(event)
-
-        try:
-            found.result = runner(job, log=log, on_progress=hear)
-        except (KeyboardInterrupt, Exception) as error:
-            found.ended = error
-            if not found.rows and not isinstance(error, KeyboardInterrupt):
-                raise
-    if log is not None and (found.ended is None or isinstance(found.ended, KeyboardInterrupt)):
-        log.unlink(missing_ok=True)
+    try:
+        for job in jobs:
+            with progress.step(str(job["job"])) as update:
+                hear = _hearer(found.rows, update)
+                found.results.append(
+                    runner(job, log=log, on_progress=hear, environment=environment)
+                )
+    except (KeyboardInterrupt, Exception) as error:
+        found.ended = error
+        if not found.rows and not isinstance(error, KeyboardInterrupt):
+            raise
+    finally:
+        if log is not None and not isinstance(found.ended, JobError):  # whose message names it
+            log.unlink(missing_ok=True)
     return found
+
+
+def _hearer(rows: list[Row], update: Callable[[Row], None]) -> Callable[[Row], None]:
+    def hear(event: Row) -> None:
+        if "row" in event:
+            rows.append(event["row"])
+        else:
+            update(event)
+
+    return hear
 
 
 def compare_tokens(rows: Iterable[Row], pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:

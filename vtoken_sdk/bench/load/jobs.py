@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import mean
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ from vtoken_sdk.bench.load.prefix_groups import grouped
 from vtoken_sdk.bench.load.requests import Request, encoded, workload_of
 from vtoken_sdk.bench.load.search import Trial, search
 from vtoken_sdk.bench.load.settings import Cell, LoadSettings, cells
+from vtoken_sdk.reclaim import BudgetRule
+from vtoken_sdk.tensors import ceil_div
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,8 +62,20 @@ def _capacity_of(engine: LiveEngine, most: int, settings: LoadSettings) -> dict[
         )
 
     assert settings.num_blocks is not None
-    trials = search(trial, most, settings.num_blocks - 1)
+    pool = settings.num_blocks - 1
+    trials = search(trial, most, pool, first=_expected(engine, settings, pool))
     return {"trials": [found.to_dict() for found in trials], "digests": _by_name(digests)}
+
+
+def _expected(engine: LiveEngine, settings: LoadSettings, pool: int) -> int:
+    """Where to begin the search: for vToken, what its admission should let in."""
+    if engine.cell.variant != "vtoken":
+        return 1
+    size, interval = engine.block_size, settings.prefill_interval or None
+    rule = BudgetRule(settings.budget, size, interval)
+    held = [ceil_div(rule.later_tokens(r.length), size) for r in engine.requests]
+    peaks = [ceil_div(rule.peak_tokens(len(r.prompt), r.length), size) for r in engine.requests]
+    return int((pool - max(peaks)) / mean(held)) + 1
 
 
 def _lost(engine: LiveEngine, count: int, finished: int) -> bool:

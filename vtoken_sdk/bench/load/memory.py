@@ -39,6 +39,7 @@ class MemoryBench:
     concurrency: int = 4
     requests: int = 8
     name = "memory"
+    environment = None
 
     def __post_init__(self) -> None:
         if self.concurrency > self.requests:
@@ -51,17 +52,19 @@ class MemoryBench:
         own = {"concurrency": self.concurrency, "requests": self.requests}
         return {**self.load.to_dict(), **own}
 
-    def job(self) -> dict[str, Any]:
+    def jobs(self) -> list[dict[str, Any]]:
         """What the child does."""
-        return {
-            "job": self.name,
-            "settings": self.load.to_dict(),
-            "model": model_of(self.load),
-            "concurrency": self.concurrency,
-            "requests": self.requests,
-        }
+        return [
+            {
+                "job": self.name,
+                "settings": self.load.to_dict(),
+                "model": model_of(self.load),
+                "concurrency": self.concurrency,
+                "requests": self.requests,
+            }
+        ]
 
-    def summarise(self, rows: Sequence[Row], sizes: Row | None) -> dict[str, Any]:
+    def summarise(self, rows: Sequence[Row], results: Sequence[Row]) -> dict[str, Any]:
         """The result's data from the rows measured so far."""
         tokens = compare_tokens(rows, naive_pairs(self.load))
         found = {row.pop("cell"): row for row in without_digests(rows)}
@@ -72,7 +75,7 @@ class MemoryBench:
         ]
         return {
             "cells": found,
-            "requests": sizes,
+            "requests": results[0] if results else None,
             "same_tokens": tokens,
             "goals": {
                 "vtoken wastes below one block per request, always": max(ours) < 1

@@ -51,6 +51,7 @@ class PrefixBench:
     concurrency: int = 8
     shared: int = 256
     name = "prefix"
+    environment = None
 
     def __post_init__(self) -> None:
         if "naive" in self.load.variants:
@@ -79,21 +80,23 @@ class PrefixBench:
             **{name: getattr(self, name) for name in own},
         }
 
-    def job(self) -> dict[str, Any]:
+    def jobs(self) -> list[dict[str, Any]]:
         """What the child does."""
-        return {
-            "job": self.name,
-            "settings": self.load.to_dict(),
-            "model": model_of(self.load),
-            "cells": [list(astuple(cell)) for cell in self.cells()],
-            "degrees": list(self.degrees),
-            "rounds": self.rounds,
-            "requests": self.requests,
-            "concurrency": self.concurrency,
-            "shared": self.shared,
-        }
+        return [
+            {
+                "job": self.name,
+                "settings": self.load.to_dict(),
+                "model": model_of(self.load),
+                "cells": [list(astuple(cell)) for cell in self.cells()],
+                "degrees": list(self.degrees),
+                "rounds": self.rounds,
+                "requests": self.requests,
+                "concurrency": self.concurrency,
+                "shared": self.shared,
+            }
+        ]
 
-    def summarise(self, rows: Sequence[Row], sizes: Row | None) -> dict[str, Any]:
+    def summarise(self, rows: Sequence[Row], results: Sequence[Row]) -> dict[str, Any]:
         """The result's data from the rows measured so far."""
         points = [
             {"cell": cell.name, "degree": degree, "rounds": len(own), **spreads(own, SPREAD)}
@@ -105,7 +108,7 @@ class PrefixBench:
         return {
             "points": points,
             "changes": self._changes(rows),
-            "requests": sizes,
+            "requests": results[0] if results else None,
             "same_tokens": tokens,
             "goals": {"a prefix cache changes no token": all_same(tokens)},
             "runs": without_digests(rows),

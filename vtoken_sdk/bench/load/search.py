@@ -34,7 +34,7 @@ class Trial:
         return asdict(self)
 
 
-def search(trial: Callable[[int], Trial], most: int, pool: int) -> list[Trial]:
+def search(trial: Callable[[int], Trial], most: int, pool: int, first: int = 1) -> list[Trial]:
     """Try numbers of requests until one passes and the next larger one fails.
 
     Taken for granted: what passes with some requests passes with fewer. The next number is what the
@@ -45,12 +45,13 @@ def search(trial: Callable[[int], Trial], most: int, pool: int) -> list[Trial]:
         trial: Carries one out.
         most: Largest number to try.
         pool: Blocks that requests can get.
+        first: Number to try first.
 
     Returns:
         The trials in the order they were made.
     """
     trials: list[Trial] = []
-    passed, failed, number = 0, most + 1, 1
+    passed, failed, number = 0, most + 1, min(max(first, 1), most)
     while failed - passed > 1:
         found = trial(number)
         trials.append(found)
