@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 from pathlib import Path  # noqa: TC003 -- typer reads the annotations
@@ -150,7 +151,8 @@ def _run(
     from vtoken_sdk.bench.results import ResultFile, write_result
 
     # Its notes are about the platform, and no model runs here.
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("VLLM_CONFIGURE_LOGGING", "0")
+    logging.getLogger("vllm").setLevel(logging.ERROR)
     command, data = shlex.join(["vtoken", *arguments]), dict[str, Any]()
 
     def result(*, complete: bool) -> ResultFile:

@@ -44,26 +44,21 @@ def capacity_line(variants: dict[str, Any]) -> str | None:
 
 def setting_lines(data: dict[str, Any], settings: dict[str, Any]) -> list[str]:
     """What the table was simulated under."""
+    clock, served = settings["clock"], f"{data['requests']} requests of {data['source']}"
     engines = f"{data['engines']} of {settings['gpus']} engines, each with "
-    left_out = data["left_out"]
-    clock = settings["clock"]
+    lengths = f"{data['mean_prompt']:.0f} tokens in and {data['mean_output']:.0f} out on average"
+    pool = f"{settings['blocks']} blocks of {settings['block_size']} tokens"
+    evicts = f"policy {settings['policy']}, budget {settings['budget']}"
+    predicted = f"{clock['step']:g} s per step, {clock['token']:g} s per token computed"
     lines = [
-        (
-            f"{data['requests']} requests of {data['source']}: {data['mean_prompt']:.0f} tokens in and "
-            f"{data['mean_output']:.0f} out on average."
-        ),
-        (
-            f"{engines if settings['gpus'] > 1 else ''}{settings['blocks']} blocks of "
-            f"{settings['block_size']} tokens, policy {settings['policy']}, budget "
-            f"{settings['budget']}, victims: {data['victims']['meaning']}."
-        ),
-        (
-            f"Predicted by step {clock['step']:g} s + token {clock['token']:g} s + KV token "
-            f"{clock['kv']:g} s; not measured."
-        ),
+        f"{served}: {lengths}.",
+        f"{engines if settings['gpus'] > 1 else ''}{pool}, {evicts}.",
+        f"Victims: {data['victims']['meaning']}.",
+        f"Predicted from {predicted}, {clock['kv']:g} s per token of KV read; not measured.",
     ]
-    if left_out:
-        lines.insert(1, f"{left_out} requests were left out: longer than {data['context']} tokens.")
+    if data["left_out"]:
+        more = f"{data['left_out']} more were left out: longer than {data['context']} tokens."
+        lines.insert(1, more)
     return lines
 
 
@@ -91,18 +86,15 @@ def paper_lines(data: dict[str, Any]) -> list[str]:
     half = [c for c in data["cells"] if c["budget"] and c["budget"] * 2 >= data["context"] - 32]
     ours = " / ".join(str(cell["at_once"]) for cell in half)
     blocks = f"{data['num_blocks']} blocks" + (" (assumed by us)" if data["assumed"] else "")
+    each, theirs = data["blocks_per_context"], data["theirs"]
     return [
-        (
-            f"{data['title']}, {blocks}, contexts of {data['context']} tokens: "
-            f"{data['blocks_per_context']} blocks each, {6 * data['blocks_per_context']:,} for six."
-        ),
-        (
-            f"The paper reports {data['native']} at once under stock vLLM and {data['theirs']} under "
-            f"its vToken. Its 85 blocks per request would be {told['at_85_blocks']:.0f} by plain "
-            f"division; {data['theirs']} follow from keeping {told['lowest']:.0%} to "
-            f"{told['highest']:.0%}. Ours at 50 %: {ours or '-'} (one per prefill interval)."
-        ),
-        "These are simulations of our runtime at the paper's sizes, no reproduction of its runs.",
+        f"{data['title']}: {blocks}, contexts of {data['context']} tokens.",
+        f"{each} blocks for each, {6 * each:,} for six.",
+        f"The paper reports {data['native']} at once under stock vLLM, {theirs} under its vToken.",
+        f"Its 85 blocks per request would be {told['at_85_blocks']:.0f} by plain division;",
+        f"{theirs} follow from keeping {told['lowest']:.0%} to {told['highest']:.0%} instead.",
+        f"Ours at 50 %: {ours or '-'}, one per prefill interval.",
+        "These simulate our runtime at the paper's sizes and reproduce no run of it.",
     ]
 
 
