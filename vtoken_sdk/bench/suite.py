@@ -46,11 +46,15 @@ class Step:
 
 
 STEPS = (
-    Step("capacity", "bench capacity", 240),
-    Step("frontier", "bench frontier --model tiny", 240),
+    Step("capacity", "bench capacity --model tiny", 120),
+    Step("capacity-smollm2", "bench capacity --policies h2o", 300),
+    Step("frontier", "bench frontier --model tiny --concurrency 4,8,16,32 --rounds 2", 300),
     Step("memory", "bench memory --model tiny", 120),
     Step("prefix", "bench prefix --model tiny", 120),
-    Step("quality", "bench quality --quick", 300),
+    Step("quality", "bench quality --quick", 360),
+    Step("overhead", "bench overhead --batches 16 --steps 32 --model tiny", 300),
+    Step("planner", "bench planner", 60),
+    Step("relocation", "bench relocation", 60),
     Step("simulate-llama-3.1-8b", "simulate --preset llama-3.1-8b", 90),
     Step("simulate-qwen2.5-14b", "simulate --preset qwen2.5-14b", 90),
     Step("simulate-mooncake", "simulate mooncake --prefill-interval 512", 90),

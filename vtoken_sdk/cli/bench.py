@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import shlex
+from pathlib import Path  # noqa: TC003 -- typer reads the annotations
+from typing import Annotated, Any
 
 import typer
 
@@ -19,15 +21,18 @@ app.command()(report)
 Repeats = Annotated[int, typer.Option(min=1, help="Runs of each measurement.")]
 Seed = Annotated[int, typer.Option(help="Seed of what is drawn at random.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Output = bench_load.Output
 
 
 @app.command()
 def planner(
+    ctx: typer.Context,
     sequences: Annotated[int, typer.Option(min=1, help="Sequences cut in one step.")] = 256,
     tokens: Annotated[int, typer.Option(min=64, help="Live tokens of each.")] = 16_384,
     block_size: Annotated[int, typer.Option(min=1, help="Tokens in a block.")] = 16,
     repeats: Repeats = 15,
     seed: Seed = 0,
+    output: Output = None,
     as_json: Json = False,
 ) -> None:
     """Time planning; compare in-place plans with repacking."""
@@ -37,6 +42,7 @@ def planner(
         sequences, tokens, block_size, budget=tokens // 16, repeats=repeats, seed=seed
     )
     result = bench.run(settings)
+    _keep(ctx, "planner", result, output)
     if as_json:
         console.print_json(result)
         return
@@ -88,17 +94,31 @@ def overhead(
 
 @app.command()
 def relocation(
+    ctx: typer.Context,
     moves: Annotated[int, typer.Option(min=1, help="Scattered tokens copied at once.")] = 256,
     repeats: Repeats = 15,
     threads: Annotated[int, typer.Option(min=1, help="Threads torch may use.")] = 1,
     seed: Seed = 0,
+    output: Output = None,
     as_json: Json = False,
 ) -> None:
     """Time copies between slots in every KV layout."""
     from vtoken_sdk.bench import relocation as bench
 
     result = bench.run(bench.RelocationBench(moves, repeats, threads, seed))
+    _keep(ctx, "relocation", result, output)
     if as_json:
         console.print_json(result)
     else:
         console.print_table(bench.HEADER, bench.table_rows(result))
+
+
+def _keep(ctx: typer.Context, bench: str, result: dict[str, Any], output: Path | None) -> None:
+    """Write a result file, if one was asked for."""
+    if output is None:
+        return
+    from vtoken_sdk.bench.results import ResultFile, write_result
+
+    data = {name: value for name, value in result.items() if name != "settings"}
+    command = shlex.join(["vtoken", *ctx.obj])
+    write_result(output, ResultFile(bench, command, result["settings"], data))

@@ -266,11 +266,57 @@ def simulate_trace() -> ResultFile:
     return result("simulate", data, settings)
 
 
+def planner() -> ResultFile:
+    numbers = count(1)
+    figures = ("evicted", "freed", "copies", "headroom")
+    ratios = ("copies_per_evicted", "copies_per_freed_block", "waste")
+    plans = {
+        plan: {name: 100 + next(numbers) for name in figures}
+        | {name: 0.217 * next(numbers) for name in ratios}
+        for plan in ("in_place", "repack")
+    }
+    times = {
+        name: {"median_ms": 0.71 + i, "best_ms": 0.63 + i, "repeats": 3 + i}
+        for i, name in enumerate(("plan: all", "select"))
+    }
+    data = {
+        "environment": {"device": "cpu", "threads": 12},
+        "goal_ms": 5.0,
+        "times": times,
+        "table": {"token_id": 4.2, "with one column": 8.2},
+        "patterns": {"h2o-like": plans},
+    }
+    settings = {"sequences": 256, "tokens": 16_384, "block_size": 16, "budget": 1024}
+    return result("planner", data, settings)
+
+
+def relocation() -> ResultFile:
+    numbers = count(1)
+
+    def layout() -> Data:
+        n = next(numbers)
+        times = {
+            name: {"median_ms": 0.311 * n + i, "best_ms": 0.292 * n + i, "repeats": 3}
+            for i, name in enumerate(("copy", "pair", "packed"))
+        }
+        ratios = {"row_bytes": 128 * n, "gb_per_s": 1.56 * n, "to_pair": 0.7, "to_packed": 1.2 * n}
+        return times | ratios
+
+    shape = {
+        "layers": 30, "heads": 3, "channels": 129, "dtype": "bfloat16", "blocks": 512,
+        "block_size": 32,
+    }  # fmt: skip
+    shapes = {"a cache": {"shape": shape, "moves": 257, "layouts": {"L": layout(), "M": layout()}}}
+    data = {"environment": {"device": "cpu", "threads": 12}, "shapes": shapes}
+    return result("relocation", data, {"moves": 256})
+
+
 def unheard_of() -> ResultFile:
     data = {
         "speed": {"fast": 12.5, "slow": None},
         "works": True,
         "sizes": [3, 5],
+        "kinds": {"one": {"time": {"s": 2.5}}, "two": {"time": {"s": 3.5}, "n": 7}},
         "runs": [{"name": "a", "time": {"s": 1.25}}, {"name": "b | c", "more": 9_876}],
     }
     return result("unheard-of", data)
@@ -278,5 +324,5 @@ def unheard_of() -> ResultFile:
 
 ALL = (
     capacity, frontier, memory, prefix, quality, simulate_paper, simulate_trace, overhead,
-    unheard_of,
+    planner, relocation, unheard_of,
 )  # fmt: skip

@@ -33,7 +33,7 @@ def test_results_stand_in_the_order_of_the_page(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no result")
     assert [entry.name for entry in read_folder(tmp_path)] == [
         "a-second-capacity", "capacity", "frontier", "memory", "prefix", "quality",
-        "simulate-paper", "simulate-trace", "overhead", "unheard-of",
+        "simulate-paper", "simulate-trace", "overhead", "planner", "relocation", "unheard-of",
     ]  # fmt: skip
 
 

@@ -27,6 +27,8 @@ UNSHOWN: dict[str, set[str]] = {
     "prefix": {"peak_pool_blocks", "hit_share", "preemptions", "points"},
     "quality": {"peak", "rows.0.different_from_naive", "rows.1.diff", "rows.2.diff"},
     "overhead": set(),
+    "planner": set(),
+    "relocation": {"repeats", "pair.best_ms", "packed.best_ms"},
     "simulate": {"over_time.0.waste"},
     "unheard-of": set(),
 }
@@ -206,12 +208,15 @@ def test_names_are_escaped() -> None:
 
 def test_an_unknown_bench_is_shown_as_tables() -> None:
     section = shown(made_up.unheard_of()).section
-    single, runs = section.parts
+    single, kinds, runs = section.parts
     assert isinstance(single, Table)
+    assert isinstance(kinds, Table)
     assert isinstance(runs, Table)
     assert single.rows == (
         ("speed / fast", "12.5"), ("speed / slow", "-"), ("works", "yes"), ("sizes", "3, 5"),
     )  # fmt: skip
+    assert kinds.header == ("", "time / s", "n")
+    assert kinds.rows == (("one", "2.5", "-"), ("two", "3.5", "7"))
     assert runs.header == ("name", "time / s", "more")
     assert runs.rows == (("a", "1.25", "-"), ("b | c", "-", "9,876"))
 

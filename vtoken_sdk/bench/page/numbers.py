@@ -48,7 +48,9 @@ def plain(value: Any) -> str:
         return NOTHING
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, (int, float)) else str(value)
+    if isinstance(value, float):
+        return f"{value:,.6g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def span(values: list[float | None], write: Any = times) -> str:

@@ -10,8 +10,10 @@ from vtoken_sdk.bench.page.sections import (
     memory,
     overhead,
     plain,
+    planner,
     prefix,
     quality,
+    relocation,
     simulate,
 )
 from vtoken_sdk.errors import ConfigError
@@ -31,6 +33,8 @@ SECTIONS: dict[str, Callable[[ResultFile], Section]] = {
     "quality": quality.section,
     "simulate": simulate.section,
     "overhead": overhead.section,
+    "planner": planner.section,
+    "relocation": relocation.section,
 }
 """In the order of the page."""
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def section(result: ResultFile) -> Section:
-    """Single values in one table, lists of records in a table each."""
+    """Single values in one table; what holds several of a kind in a table each."""
     single: list[tuple[str, str]] = []
     tables: list[Table] = []
     for path, value in _walk(result.data, ""):
@@ -29,10 +29,21 @@ def section(result: ResultFile) -> Section:
 
 
 def _walk(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Everything that has no names inside, with the way to it."""
-    if isinstance(value, dict):
+    """Everything that has no names inside, or is a table, with the way to it."""
+    if path and _is_table(value):
+        yield path, [{"": name, **inner} for name, inner in value.items()]
+    elif isinstance(value, dict):
         for key, inner in value.items():
             yield from _walk(inner, f"{path} / {key}" if path else str(key))
+    else:
+        yield path, value
+
+
+def _flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """The same without tables: for one row."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _flat(inner, f"{path} / {key}" if path else str(key))
     else:
         yield path, value
 
@@ -41,8 +52,23 @@ def _is_records(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(v, dict) for v in value)
 
 
+def _is_table(value: Any) -> bool:
+    """Whether it holds several of a kind: names, each with figures two deep at most."""
+    if not isinstance(value, dict) or len(value) < 2:
+        return False
+    return all(
+        isinstance(inner, dict)
+        and not any(
+            isinstance(figure, list)
+            or (isinstance(figure, dict) and any(isinstance(v, dict) for v in figure.values()))
+            for figure in inner.values()
+        )
+        for inner in value.values()
+    )
+
+
 def _records(path: str, records: list[dict[str, Any]]) -> Table:
-    flat = [dict(_walk(record, "")) for record in records]
+    flat = [dict(_flat(record, "")) for record in records]
     header = tuple(dict.fromkeys(key for record in flat for key in record))
     rows = tuple(tuple(_text(record.get(key)) for key in header) for record in flat)
     return Table(path, header, rows)
