@@ -44,7 +44,7 @@ REFUSED = {
     "more words than there are": (("--words", "9000"), "words too short"),
     "data that is not there": (("--data", "missing"), "--data missing is no folder"),
     "a model that is not there": (("--model", "./missing"), "./missing does not exist"),
-    "an output in no folder": (("--output", "missing/q.json"), "there is no such folder"),
+    "an output below a file": (("--output", "README.md/q.json"), "cannot write --output README.md"),
     "a folder as output": (("--output", "docs"), "docs is a folder"),
 }
 

@@ -31,13 +31,17 @@ class Keeper:
     settings: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        """Refuse a file that cannot be written, before anything is measured."""
+        """Make the folder, and refuse what cannot be written before anything is measured."""
         if self.path is None:
             return
         if self.path.is_dir():
             raise ConfigError(f"--output {self.path} is a folder; name a file in it")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"cannot write --output {self.path}: {error.strerror}") from None
         if not os.access(self.path.parent, os.W_OK):
-            raise ConfigError(f"--output {self.path}: there is no such folder, or it is read-only")
+            raise ConfigError(f"cannot write --output {self.path}: its folder is read-only")
 
     def result(self, data: dict[str, Any], *, complete: bool) -> ResultFile:
         """What the file holds."""

@@ -57,6 +57,13 @@ def test_a_stale_result_is_refused_with_its_command(tmp_path: Path) -> None:
     assert "vtoken bench memory --output memory.json" in str(error.value)
 
 
+def test_a_result_of_another_format_is_refused_with_its_command(tmp_path: Path) -> None:
+    path = put(tmp_path, made_up.capacity())
+    path.write_text(path.read_text().replace('"format": 1', '"format": 0'))
+    with pytest.raises(ConfigError, match=r"format 0, but this is 1: measure again with\n  vtoken"):
+        read_folder(tmp_path)
+
+
 def test_all_bad_files_are_named_at_once_and_nothing_is_written(tmp_path: Path, capsys) -> None:
     put(tmp_path, made_up.capacity())
     put(tmp_path, stale(made_up.memory()))
