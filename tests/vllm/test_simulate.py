@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 
@@ -90,7 +91,7 @@ def test_points_over_time_stay_few():
         series.add(step, (float(step), 1, 1, 1))
     seconds = [point[0] for point in series.points]
     assert SAMPLES / 2 <= len(seconds) <= 2 * SAMPLES
-    assert {b - a for a, b in zip(seconds, seconds[1:], strict=False)} == {series.every}
+    assert {b - a for a, b in pairwise(seconds)} == {series.every}
 
 
 def command(*arguments: str) -> list[str]:

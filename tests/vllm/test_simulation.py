@@ -79,7 +79,6 @@ ENGINES = {
     "eviction": lambda: crowd(prefill_interval=96, budget=192, blocks=44),
     "naive": lambda: crowd(variant="naive", budget=96),
     "prefix": lambda: sharing(budget=192, blocks=32),
-    "naive prefix": lambda: sharing(variant="naive", budget=128),
     "pressure": lambda: crowd(trigger="pressure", blocks=50),
     **{f"{name} at capacity": partial(at_capacity, name) for name in CAPACITY},
     **{f"{name} beyond": partial(beyond_capacity, name) for name in CAPACITY},
@@ -156,9 +155,7 @@ def recorded(result, path) -> RecordedVictims:
     return RecordedVictims(path)
 
 
-@pytest.mark.parametrize(
-    "name", ["native", "eviction", "naive", "prefix", "naive prefix", "pressure"]
-)
+@pytest.mark.parametrize("name", ["native", "eviction", "naive", "prefix", "pressure"])
 def test_every_step_is_the_same(name, run, tmp_path, note):
     engine, real = ENGINES[name](), run(name)["w"]
     pattern = recorded(real, tmp_path / "trace.jsonl") if engine.variant == "naive" else None
