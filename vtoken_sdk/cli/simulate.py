@@ -25,7 +25,7 @@ def simulate(
     trace: Annotated[
         str | None,
         typer.Argument(
-            metavar="[TRACE]",
+            metavar="TRACE",
             help="mooncake, azure, sharegpt, chat, mt-bench, longeval or qmsum; a file; or "
             "synthetic:prompt=16000,output=320,requests=64,rate=1.",
             show_default=False,
