@@ -176,6 +176,13 @@ def test_other_victims_than_the_recorded_ones_make_other_steps(run):
     assert [step["free"] for step in steps] != [step["free"] for step in real.steps]
 
 
+def test_without_shared_blocks_the_steps_are_others(run):
+    """The comparison of prefix caching can fail: requests did hit what others computed."""
+    engine, real = ENGINES["prefix"](), run("prefix")["w"]
+    steps = simulate(replace(engine, prefix_caching=False))
+    assert [step["scheduled"] for step in steps] != [step["scheduled"] for step in real.steps]
+
+
 @pytest.mark.parametrize("name", CAPACITY)
 def test_the_predicted_capacity_is_the_real_one(name, run, note):
     """It runs without a preemption, and 5 % more do not: they are preempted, or not let in."""
