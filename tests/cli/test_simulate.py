@@ -19,6 +19,7 @@ REFUSED = {
     "pool": (["azure", "--blocks", "9", "--context", "999"], "use --blocks 64 or more"),
     "victims": (["azure", "--victims", "most"], "use random, oldest, heavy, or the file"),
     "clock": (["azure", "--clock", "fast"], "--clock must be STEP,TOKEN,KV"),
+    "output": (["azure", "--output", "."], "--output . cannot be written"),
     "no result": (["--show", "missing.json"], "cannot read missing.json"),
 }
 

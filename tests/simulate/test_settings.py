@@ -50,6 +50,7 @@ def test_a_trace_is_repeated_until_it_is_long_enough():
     [
         ({"variants": ("off",)}, "nothing is measured"),
         ({"variants": ("nativ",)}, "unknown variant 'nativ'"),
+        ({"prefix_caching": True}, "leave it out of --variants"),
         ({"blocks": 1}, "--blocks must be at least 2"),
         ({"gpus": 0}, "--gpus must be at least 1"),
         ({"gpus": 2, "only": 3}, "--only 3 is more than"),

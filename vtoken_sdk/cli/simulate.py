@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vtoken_sdk.cli import console, options
-from vtoken_sdk.errors import ConfigError
+from vtoken_sdk.errors import ConfigError, UsageError
 from vtoken_sdk.parameters import DEFAULT_PRESET, parse_policy_args
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def simulate(
     trace: Annotated[
         str | None,
         typer.Argument(
+            metavar="TRACE",
             help="mooncake, azure, sharegpt, chat, mt-bench, longeval or qmsum; a file; or "
             "synthetic:prompt=16000,output=320,requests=64,rate=1.",
             show_default=False,
@@ -153,25 +154,43 @@ def _run(
     # Its notes are about the platform, and no model runs here.
     os.environ.setdefault("VLLM_CONFIGURE_LOGGING", "0")
     logging.getLogger("vllm").setLevel(logging.ERROR)
+    if output is not None:
+        _check_output(output)
     command, data = shlex.join(["vtoken", *arguments]), dict[str, Any]()
 
     def result(*, complete: bool) -> ResultFile:
         return ResultFile("simulate", command, settings, data, complete=complete)
 
-    def save(*, complete: bool = False) -> None:
-        if output is not None:
-            write_result(output, result(complete=complete))
+    def save(*, complete: bool = False) -> bool:
+        """Whether there was anything to keep, and a file to keep it in."""
+        if output is None or not (data.get("variants") or data.get("cells")):
+            return False
+        write_result(output, result(complete=complete))
+        return True
 
     try:
         with sigterm_interrupts(), Progress().step("simulate") as report:
             job(report, data, save)
-    except KeyboardInterrupt as interrupt:
+    except UsageError:
         save()
-        where = f"; what was simulated until then is in {output}" if output else ""
+        raise
+    except KeyboardInterrupt as interrupt:
+        where = f"; what was simulated until then is in {output}" if save() else ""
         typer.echo(f"interrupted{where}", err=True)
         raise typer.Exit(TERMINATED if isinstance(interrupt, Terminated) else INTERRUPTED) from None
     save(complete=True)
     _print(result(complete=True).to_dict(), as_json=as_json)
+
+
+def _check_output(path: Path) -> None:
+    """Refuse a file that cannot be written before time is spent.
+
+    Raises:
+        ConfigError: If so.
+    """
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise ConfigError(f"--output {path} cannot be written: name a file in a folder of yours")
 
 
 def _read(path: Path) -> dict[str, Any]:

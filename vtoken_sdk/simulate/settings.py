@@ -87,6 +87,11 @@ class SimulateSettings:
                 "variant 'off' measures hooks, and nothing is measured here; choose from "
                 f"{', '.join(VARIANTS)}"
             )
+        if self.prefix_caching and "naive" in self.variants:
+            raise ConfigError(
+                "variant 'naive' does not share prefixes, which vToken refuses: leave it out of "
+                "--variants, or leave out --prefix-caching"
+            )
         for name in ("gpus", "only", "context", "max_num_seqs", "block_size", "budget"):
             value = getattr(self, name)
             if value is not None and value < 1:
