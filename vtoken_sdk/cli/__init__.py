@@ -52,7 +52,7 @@ COMMANDS = (
         passes_on="MODEL [OPTIONS] [OPTIONS OF VLLM SERVE]",
     ),
     Command("doctor", "Check that vToken works on this machine."),
-    Command("bench", "Measure the parts of the runtime on their own."),
+    Command("bench", "Measure what vToken gains, and how fast its parts are."),
     Command("policies", "List the installed eviction policies, or describe one."),
     Command("new-policy", "Write a policy package, ready to edit and publish."),
     Command("validate", "Check that a policy keeps its promises."),
