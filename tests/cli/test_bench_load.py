@@ -72,6 +72,13 @@ def test_json(child, capsys) -> None:
     assert printed["versions"]["vtoken-sdk"]
 
 
+def test_faults_of_policies_are_told(child, capsys) -> None:
+    child({"requests": 4, "policy_faults": {"vtoken random": {"nan": 2, "raised": 1}}})
+    assert run(COMMAND) == 0
+    told = capsys.readouterr().err
+    assert "Warning: the policy of vtoken random was at fault (nan: 2, raised: 1)" in told
+
+
 @pytest.mark.parametrize(
     ("ending", "code", "told"),
     [
