@@ -51,7 +51,6 @@ class OwnTime:
             function: Any.
             part: Where to; by default where the time of the caller goes, or to :data:`HOOKS`.
         """
-
         return self._wrapped(function, part, ours=True)
 
     def theirs(self, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -262,12 +262,25 @@ def execute(bench: LoadBench, call: Call) -> None:
         console.print_json(result.to_dict())
     elif data:
         _show(bench, data)
+    for warning in _fault_warnings(found.results):
+        typer.echo(f"Warning: {warning}", err=True)
     if isinstance(found.ended, KeyboardInterrupt):
         kept = f"; {len(found.rows)} measurements are kept" if data else ""
         typer.echo(f"interrupted; every engine process has ended{kept}", err=True)
         raise typer.Exit(_code(isinstance(found.ended, Terminated)))
     if found.ended is not None:
         raise found.ended
+
+
+def _fault_warnings(results: Sequence[dict[str, Any]]) -> list[str]:
+    """One line per engine whose policy had to be overruled."""
+    return [
+        f"the policy of {engine} was at fault ("
+        + ", ".join(f"{kind}: {count}" for kind, count in sorted(faults.items()))
+        + "); the oldest evictable tokens left instead, see `vtoken validate`"
+        for result in results
+        for engine, faults in result.get("policy_faults", {}).items()
+    ]
 
 
 def _code(terminated: bool) -> int:

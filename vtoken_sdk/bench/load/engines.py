@@ -91,6 +91,12 @@ class LiveEngine:
             self._inside.clear()
         return loop
 
+    def faults(self) -> dict[str, int]:
+        """Sequences the policy was overruled for since the start, by kind of fault."""
+        from vtoken_sdk.vllm.observe import policy_faults
+
+        return policy_faults(self.llm)
+
     def forget_cache(self) -> None:
         """Empty the prefix cache."""
         if self.cell.caching and not self.llm.reset_prefix_cache():

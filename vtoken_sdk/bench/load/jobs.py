@@ -40,7 +40,7 @@ def capacity(
     for name, engine in engines.items():
         report({"stage": f"searching the capacity of {name}"})
         report({"row": {"cell": name, **_capacity_of(engine, most[name], load)}})
-    return _sizes(requests)
+    return _summary(engines, requests)
 
 
 def _capacity_of(engine: LiveEngine, most: int, settings: LoadSettings) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def frontier(
                 row = {"round": number, "concurrency": level, "cell": name}
                 row |= {"started_s": round(started, 3), **_measured(engines[name], loop)}
                 report({"row": row})
-    return _sizes(made)
+    return _summary(engines, made)
 
 
 def memory(
@@ -143,7 +143,7 @@ def memory(
         seen = {key: getattr(engine.meter, key) for key in ("preemptions", "max_running")}
         digests = {"digests": _by_name(_digests(loop))}
         report({"row": {"cell": name, **meter.figures(), **seen, **digests}})
-    return _sizes(made)
+    return _summary(engines, made)
 
 
 def prefix(
@@ -199,7 +199,7 @@ def prefix(
                 row = {"round": number, "degree": degree, "cell": name}
                 row |= _pool_use(used[name]) | _hits(loop, made[degree])
                 report({"row": row | _measured(engine, loop)})
-    return _sizes(made[degrees[0]])
+    return _summary(engines, made[degrees[0]])
 
 
 def _pool_use(used: Sequence[int]) -> dict[str, float]:
@@ -245,11 +245,14 @@ def _by_name(digests: dict[int, str]) -> dict[str, str]:
     return {str(index): digest for index, digest in sorted(digests.items())}
 
 
-def _sizes(requests: Sequence[Request]) -> dict[str, Any]:
+def _summary(engines: dict[str, LiveEngine], requests: Sequence[Request]) -> dict[str, Any]:
+    """What was served, and what the policies did wrong all along."""
     prompts = [len(request.prompt) for request in requests]
     outputs = [request.output for request in requests]
+    faults = {name: found for name, engine in engines.items() if (found := engine.faults())}
     return {
         "requests": len(requests),
         "prompt_tokens": [min(prompts), max(prompts)],
         "output_tokens": [min(outputs), max(outputs)],
+        "policy_faults": faults,
     }
