@@ -17,7 +17,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
 
-.PHONY: help setup demo check lint test test-thorough test-matrix clean
+.PHONY: help setup demo bench check lint test test-thorough test-matrix clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1|/' \
@@ -43,6 +43,9 @@ setup: $(VENV)/.installed ## Create .venv, install everything, prepare the small
 
 demo: setup ## Run the example prompts in a pool too small for stock vLLM
 	@$(PY) -m vtoken_sdk.bench.demo
+
+bench: setup ## Measure it all and write docs/results/index.html: a quarter of an hour
+	@$(PY) -m vtoken_sdk.bench.suite --output docs/results
 
 # One thread per process: the tensors of these tests are small.
 check: $(VENV)/.installed ## Fast tests, without vLLM

@@ -9,7 +9,9 @@ import pytest
 
 from tests.conftest import ROOT
 
-TARGETS = ["setup", "demo", "check", "lint", "test", "test-thorough", "test-matrix", "help"]
+TARGETS = [
+    "setup", "demo", "bench", "check", "lint", "test", "test-thorough", "test-matrix", "help",
+]  # fmt: skip
 
 
 def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

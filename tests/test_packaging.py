@@ -101,6 +101,14 @@ def test_the_wheel_holds_every_module(wheel: Path) -> None:
     assert expected | {"vtoken_sdk/py.typed", "vtoken_sdk/templates/__init__.py"} <= names
 
 
+def test_the_wheel_holds_the_samples_of_workloads_and_their_licences(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    data = ROOT / "vtoken_sdk" / "workloads" / "data"
+    wanted = {str(path.relative_to(ROOT)) for path in data.rglob("*") if path.is_file()}
+    assert len(wanted) > 10
+    assert wanted <= names
+
+
 def test_the_wheel_holds_templates_whole_and_nothing_compiled(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     wanted = {str(Path("vtoken_sdk") / path) for path in TEMPLATE_FILES}

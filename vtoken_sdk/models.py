@@ -77,6 +77,32 @@ def prepare_small_model(cache: Path | None = None, *, force: bool = False) -> Pa
     return target
 
 
+def prepare_tiny_model(cache: Path | None = None) -> Path:
+    """Make sure the tiny model with random weights is there and return its folder.
+
+    Args:
+        cache: Where to keep it; :func:`cache_folder` by default.
+
+    Raises:
+        ConfigError: If the folder cannot be written.
+    """
+    from vtoken_sdk.testing.tiny_model import make_tiny_model
+
+    target = (cache or cache_folder()) / "models" / "tiny-llama"
+    partial = target.with_name(f".{target.name}.partial")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(target.parent / ".lock"):
+            if not is_prepared(target):
+                shutil.rmtree(partial, ignore_errors=True)
+                make_tiny_model(partial).rename(target)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {target}: {error}; set VTOKEN_CACHE to a folder"
+        ) from error
+    return target
+
+
 def resolve_model(name: str | None) -> str:
     """Say what to load for the model a user named.
 

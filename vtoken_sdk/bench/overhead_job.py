@@ -8,24 +8,28 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections import Counter
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from time import thread_time
 from typing import TYPE_CHECKING, Any
 
-from vtoken_sdk.bench.own_time import OwnTime, instrument
+from vtoken_sdk.bench.own_time import HOOKS, OwnTime, instrument
 from vtoken_sdk.bench.probes import AttentionProbe, KeyProbe, NoSignal
 from vtoken_sdk.bench.timing import environment
 from vtoken_sdk.registry import load_all_policies
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from vtoken_sdk.policy import Policy
 
 BLOCK = 32
 CHUNK = 512
 WARM_STEPS = 2
+PARTS = (HOOKS, "signal", "policy", "planner", "copy")
+"""What our time is split into. Asking for a signal at a cut counts as the signal's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +41,14 @@ class Case:
         policy: What chooses victims.
         evicts: False for hooks that have nothing to do.
         compiled: False to score decoding sequences with torch.
+        relocation: When tokens are copied; ``sync`` has the host wait for it (on CUDA).
     """
 
     name: str
     policy: Policy
     evicts: bool = True
     compiled: bool = True
+    relocation: str = "stream"
 
 
 def cases(layers: int) -> list[Case]:
@@ -51,6 +57,7 @@ def cases(layers: int) -> list[Case]:
     probes = [
         Case("hooks, nothing evicted", NoSignal(), evicts=False),
         Case("no signal", NoSignal()),
+        Case("no signal, forced sync", NoSignal(), relocation="sync"),
         Case("attention, one layer", AttentionProbe(layers=1)),
         Case("attention, every 4th layer", AttentionProbe(layers=quarter)),
         Case("the same, torch", AttentionProbe(layers=quarter), compiled=False),
@@ -70,28 +77,33 @@ def measure(
     steps: int,
     layers: int,
     vocabulary: int,
+    only: list[str],
 ) -> dict[str, Any]:
-    """Measure every case at one batch size.
+    """Measure every case at one batch size; each is reported as a row as soon as it is done.
+
+    A row has ``own_ms`` and ``step_ms`` per step, their ratio, and ``parts_ms``, the first split by
+    part.
 
     Returns:
-        ``cases`` (``own_ms`` and ``step_ms`` per step, and their ratio, by name) and
         ``environment``.
     """
-    todo = cases(layers)
+    todo = [case for case in cases(layers) if not only or any(part in case.name for part in only)]
     # The first sequences generate while the last prompts are read.
     total = (len(todo) + 1) * (steps + WARM_STEPS) + batch * (tokens // CHUNK + 2)
     report({"stage": f"batch {batch}: reading {batch} prompts of {tokens} tokens"})
     bench = Bench(batch, tokens, total, steps + WARM_STEPS, layers, vocabulary)
     bench.read_prompts()
-    found = {}
+    about = {"batch": batch, "layers": layers}
     for case in todo:
         report({"stage": f"batch {batch}: {case.name}"})
         bench.install(case)
         bench.steps(WARM_STEPS)
-        found[case.name] = bench.steps(steps)
+        report({"row": {**about, "case": case.name, **bench.steps(steps)}})
     if batch == 1:
-        found |= bench.prefill([case for case in todo if case.name.startswith("attention")])
-    return {"cases": found, "environment": environment()}
+        scoring = [case for case in todo if case.name.startswith("attention")]
+        for name, found in bench.prefill(scoring).items():
+            report({"row": {**about, "case": name, **found}})
+    return {"environment": environment()}
 
 
 class Bench:
@@ -133,6 +145,16 @@ class Bench:
         self.own = OwnTime()
         for part in (self.scheduler, self.scheduler.dense, self.worker, self.runner):
             instrument(type(part), self.own)
+        self._split_cuts()
+
+    def _split_cuts(self) -> None:
+        """Tell apart what a cut consists of."""
+        runtime: Any = import_module("vtoken_sdk.runtime")
+        runtime.choose_victims = self.own.ours(runtime.choose_victims, "policy")
+        runtime.plan_beside = self.own.ours(runtime.plan_beside, "planner")
+        for name in ("attention", "keys"):
+            read = self.own.ours(getattr(runtime.CutSignals, name), "signal")
+            setattr(runtime.CutSignals, name, read)
 
     def _engine(self, batch: int, tokens: int, generated: int) -> dict[str, Any]:
         longest = max(tokens + BLOCK, 3 * CHUNK) + generated
@@ -175,6 +197,7 @@ class Bench:
         """Exchange the policy and what it listens to."""
         from vtoken_sdk.attention import decode_mass
         from vtoken_sdk.recorder import MassRecorder
+        from vtoken_sdk.relocate import Relocator
         from vtoken_sdk.vllm.signals import SignalTaps
 
         runner = self.runner
@@ -185,20 +208,23 @@ class Bench:
         if recorder is not None:
             if isinstance(recorder, MassRecorder) and not case.compiled:
                 recorder._decode = decode_mass
-            recorder.record = self.own.ours(recorder.record)
+            recorder.record = self.own.ours(recorder.record, "signal")
+        runner.relocator = relocator = Relocator(runner.layout, case.relocation)
+        relocator.copy = self.own.ours(relocator.copy, "copy")  # type: ignore[method-assign]
         runner.runtime.policy, runner.runtime.source = case.policy, taps.source
         runner.runtime.table.columns.clear()
         self.scheduler.eviction_policy = case.policy
         self.scheduler.rule = self.rule if case.evicts else None
 
-    def steps(self, count: int) -> dict[str, float]:
+    def steps(self, count: int) -> dict[str, Any]:
         """Run steps and return the mean time of our code and of all, in milliseconds."""
-        self.own.seconds, start = 0.0, thread_time()
+        self.own.reset()
+        start = thread_time()
         for _ in range(count):
             self.llm.llm_engine.step()
-        return figures(self.own.seconds, thread_time() - start, count)
+        return figures(self.own.parts, thread_time() - start, count)
 
-    def prefill(self, chosen: list[Case]) -> dict[str, dict[str, float]]:
+    def prefill(self, chosen: list[Case]) -> dict[str, dict[str, Any]]:
         """Time the second and third chunk of a prompt, each of 512 tokens."""
         running = [request.request_id for request in self.scheduler.running]
         self.scheduler.rule = None
@@ -206,19 +232,26 @@ class Bench:
         found = {}
         for case in chosen:
             self.install(case)
-            own = spent = 0.0
+            own: Counter[str] = Counter()
+            spent = 0.0
             for i in range(4):
                 self._add(f"{case.name}-{i}", 3 * CHUNK, 1)
                 self.steps(1)
-                two = self.steps(2)
-                own, spent = own + two["own_ms"] / 1e3, spent + two["step_ms"] / 1e3
+                spent += self.steps(2)["step_ms"] / 1e3
+                own.update(self.own.parts)
             found[f"{case.name}, chunk of {CHUNK}"] = figures(own, spent, 4)
         return found
 
 
-def figures(own: float, spent: float, steps: int) -> dict[str, float]:
-    """Seconds to milliseconds per step, and their ratio."""
-    return {"own_ms": own / steps * 1e3, "step_ms": spent / steps * 1e3, "share": own / spent}
+def figures(own: Mapping[str, float], spent: float, steps: int) -> dict[str, Any]:
+    """Seconds to milliseconds per step, ours by part, and their ratio."""
+    total = sum(own.values())
+    return {
+        "own_ms": total / steps * 1e3,
+        "step_ms": spent / steps * 1e3,
+        "share": total / spent,
+        "parts_ms": {part: own.get(part, 0.0) / steps * 1e3 for part in PARTS},
+    }
 
 
 def _aborted() -> Any:

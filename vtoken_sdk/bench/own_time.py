@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+HOOKS = "hooks"
+"""The part of what stands between vLLM and everything else: lengths, tables, directives."""
+
 _MARK = "_vtoken_timed"
 
 
@@ -24,32 +27,50 @@ class OwnTime:
         clock: Seconds. The thread's own time is right even where other programs want the core.
 
     Attributes:
-        seconds: The sum; may be set back to 0 between calls.
+        parts: Seconds by part; :data:`HOOKS` is what belongs to no other.
     """
 
     def __init__(self, clock: Callable[[], float] = thread_time) -> None:
-        self.seconds = 0.0
+        self.parts: dict[str, float] = {}
         self._clock, self._since = clock, 0.0
-        self._stack: list[bool] = []
+        self._stack: list[tuple[str, bool]] = []
 
-    def ours(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The same function, its time counted."""
-        return self._wrapped(function, ours=True)
+    @property
+    def seconds(self) -> float:
+        """The sum of all parts."""
+        return sum(self.parts.values())
+
+    def reset(self) -> None:
+        """Begin again at 0; between calls."""
+        self.parts.clear()
+
+    def ours(self, function: Callable[..., Any], part: str | None = None) -> Callable[..., Any]:
+        """The same function, its time counted.
+
+        Args:
+            function: Any.
+            part: Where to; by default where the time of the caller goes, or to :data:`HOOKS`.
+        """
+        return self._wrapped(function, part, ours=True)
 
     def theirs(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The same function, its time not counted even where we call it."""
-        return self._wrapped(function, ours=False)
+        return self._wrapped(function, None, ours=False)
 
-    def _wrapped(self, function: Callable[..., Any], *, ours: bool) -> Callable[..., Any]:
+    def _wrapped(
+        self, function: Callable[..., Any], part: str | None, *, ours: bool
+    ) -> Callable[..., Any]:
+        stack = self._stack
+
         @wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             self._settle()
-            self._stack.append(ours)
+            stack.append((part or (stack[-1][0] if stack else HOOKS), ours))
             try:
                 return function(*args, **kwargs)
             finally:
                 self._settle()
-                self._stack.pop()
+                stack.pop()
 
         setattr(wrapped, _MARK, True)
         return wrapped
@@ -57,8 +78,10 @@ class OwnTime:
     def _settle(self) -> None:
         """Count the time since the last switch, if it was ours."""
         now = self._clock()
-        if self._stack and self._stack[-1]:
-            self.seconds += now - self._since
+        if self._stack:
+            part, ours = self._stack[-1]
+            if ours:
+                self.parts[part] = self.parts.get(part, 0.0) + now - self._since
         self._since = now
 
 

@@ -37,13 +37,13 @@ def prepare(settings: RunSettings, prompts: Sequence[Prompt], model: str) -> dic
     Raises:
         UsageError: If anything asked for cannot be done.
     """
-    tokenizer, model_limit = _load(model)
+    tokenizer, model_limit = load_tokenizer(model)
     prompt_ids = [encode(tokenizer, prompt.text, raw=settings.raw) for prompt in prompts]
     count = settings.requests or len(prompts)
     requests = [i % len(prompts) for i in range(count)]
     lengths = [len(prompt_ids[i]) for i in requests]
     sizes = choose_sizes(
-        settings, lengths, block_size=_platform_block_size(), model_limit=model_limit
+        settings, lengths, block_size=platform_block_size(), model_limit=model_limit
     )
     return {
         "prompt_ids": prompt_ids,
@@ -54,7 +54,12 @@ def prepare(settings: RunSettings, prompts: Sequence[Prompt], model: str) -> dic
     }
 
 
-def _load(model: str) -> tuple[PreTrainedTokenizerBase, int | None]:
+def load_tokenizer(model: str) -> tuple[PreTrainedTokenizerBase, int | None]:
+    """A model's tokenizer, and the positions it was trained for, if it says so.
+
+    Raises:
+        ConfigError: If transformers cannot load it.
+    """
     from transformers import AutoConfig, AutoTokenizer
 
     try:
@@ -69,7 +74,8 @@ def _load(model: str) -> tuple[PreTrainedTokenizerBase, int | None]:
     return tokenizer, getattr(config, "max_position_embeddings", None)
 
 
-def _platform_block_size() -> int:
+def platform_block_size() -> int:
+    """The block size of the platform vLLM found."""
     from vllm.platforms import current_platform
 
     return default_block_size(cpu=current_platform.is_cpu())

@@ -52,16 +52,26 @@ def run(
         JobError: If an engine failed.
     """
     model = check(settings, len(prompts))
-    log = None if verbose else _new_log()
+    with engine_log(verbose=verbose) as log:
+        return _run(settings, prompts, model, progress, log)
+
+
+@contextlib.contextmanager
+def engine_log(*, verbose: bool) -> Iterator[Path | None]:
+    """A file for what vLLM logs, removed unless an engine failed, whose message names it.
+
+    Args:
+        verbose: Let the log through to stderr; there is no file then.
+    """
+    log = None if verbose else new_log()
     try:
-        result = _run(settings, prompts, model, progress, log)
+        yield log
     except JobError:
         raise  # the message names the log, so it stays
     except BaseException:
         _remove(log)
         raise
     _remove(log)
-    return result
 
 
 def check(settings: RunSettings, num_prompts: int) -> str:
@@ -173,7 +183,8 @@ def _move_into(joined: BinaryIO, part: Path) -> None:
         part.unlink()
 
 
-def _new_log() -> Path:
+def new_log() -> Path:
+    """An empty file for what a child writes to stderr."""
     handle, name = tempfile.mkstemp(prefix="vtoken-run-", suffix=".log")
     os.close(handle)
     return Path(name)

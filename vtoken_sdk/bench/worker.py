@@ -82,17 +82,48 @@ def _overhead(*, report: Report, **job: Any) -> dict[str, Any]:
     return measure(report=report, **job)
 
 
+def _quality_prepare(*, report: Report, **job: Any) -> dict[str, Any]:
+    from vtoken_sdk.bench.quality_prepare import prepare
+
+    report({"stage": "checking the settings"})
+    return prepare(**job)
+
+
+def _quality(*, report: Report, **job: Any) -> dict[str, Any]:
+    from vtoken_sdk.bench.quality_job import measure
+
+    return measure(report=report, **job)
+
+
 def _doctor(*, report: Report) -> dict[str, Any]:
     from vtoken_sdk.vllm.doctor import examine
 
     return examine(report)
 
 
+def _load(name: str) -> Callable[..., dict[str, Any]]:
+    """A bench of a load, imported when it is asked for."""
+
+    def job(*, report: Report, **job: Any) -> dict[str, Any]:
+        from vtoken_sdk.bench.load import jobs
+
+        found: dict[str, Any] = getattr(jobs, name)(report=report, **job)
+        return found
+
+    return job
+
+
 JOBS: dict[str, Callable[..., dict[str, Any]]] = {
     "prepare": _prepare,
     "measure": _measure,
     "overhead": _overhead,
+    "quality_prepare": _quality_prepare,
+    "quality": _quality,
     "doctor": _doctor,
+    "capacity": _load("capacity"),
+    "frontier": _load("frontier"),
+    "memory": _load("memory"),
+    "prefix": _load("prefix"),
 }
 
 if __name__ == "__main__":

@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vtoken_sdk.config import Variant, VTokenConfig
+from vtoken_sdk.simulate.prompts import Length, PrefixHasher
+from vtoken_sdk.simulate.victims import RandomVictims, VictimModel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+
+    from vtoken_sdk.simulate.victims import Pattern
 
 MODEL = {
     "architectures": ["LlamaForCausalLM"],
@@ -37,6 +41,8 @@ class Pool:
         max_model_len: Longest text of a request.
         max_num_seqs: Most requests running at once.
         max_num_batched_tokens: Most tokens computed in a step.
+        prefix_caching: Whether requests may share blocks.
+        reserve_full_isl: Whether a request comes in only once its prompt fits, as vLLM has it.
     """
 
     num_blocks: int
@@ -44,6 +50,8 @@ class Pool:
     max_model_len: int = 16384
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 2048
+    prefix_caching: bool = False
+    reserve_full_isl: bool = True
 
 
 @dataclass(slots=True)
@@ -71,17 +79,33 @@ class SchedulerOnlyEngine:
         config: vToken's settings, or None for stock vLLM.
         overlapped: Schedule each step before the tokens of the one before are known, as vLLM does
             with ``async_scheduling``.
+        pattern: Which tokens leave; the variant ``naive`` needs to know.
     """
 
     def __init__(
-        self, pool: Pool, config: VTokenConfig | None = None, *, overlapped: bool = False
+        self,
+        pool: Pool,
+        config: VTokenConfig | None = None,
+        *,
+        overlapped: bool = False,
+        pattern: Pattern | None = None,
     ) -> None:
         self.pool = pool
         self.counters = Counters()
         self.scheduler = _scheduler(pool, config, overlapped)
         self._waiting: list[tuple[Any, Any]] = []  # steps whose tokens are not handed back yet
         self._depth = 1 if overlapped else 0
+        self._hasher = PrefixHasher(pool.block_size) if pool.prefix_caching else None
         self.manager = self.scheduler.kv_cache_manager.coordinator.single_type_managers[0]
+        self.victims: VictimModel | None = None
+        if config is not None:
+            # A cut's key seeds policies; here none is asked, and hashing prompts takes long.
+            self.scheduler._key = lambda _request: 0
+        if config is not None and config.variant is Variant.NAIVE:
+            policy = self.scheduler.eviction_policy
+            self.victims = VictimModel(
+                pattern or RandomVictims(config.seed), policy.sinks, policy.recent, pool.block_size
+            )
 
     def add(
         self,
@@ -89,22 +113,49 @@ class SchedulerOnlyEngine:
         num_prompt_tokens: int,
         max_tokens: int,
         extra_args: dict[str, Any] | None = None,
+        *,
+        prefix_ids: Sequence[int] = (),
+        prefix_chunk: int = 0,
     ) -> None:
-        """Queue a request that generates exactly ``max_tokens`` tokens."""
+        """Queue a request that generates exactly ``max_tokens`` tokens.
+
+        Args:
+            req_id: Its id.
+            num_prompt_tokens: Length of its prompt.
+            max_tokens: Tokens it generates.
+            extra_args: What it asks of vToken.
+            prefix_ids: What it may share with others, one number per chunk of the prompt.
+            prefix_chunk: Tokens per number.
+        """
         from vllm import SamplingParams
         from vllm.v1.request import Request
 
+        hasher = self._hasher and self._hasher.of(
+            req_id, num_prompt_tokens, prefix_ids, prefix_chunk
+        )
         params = SamplingParams(max_tokens=max_tokens, ignore_eos=True, extra_args=extra_args)
         self.scheduler.add_request(
-            Request(req_id, [1] * num_prompt_tokens, params, pooling_params=None)
+            Request(
+                req_id, Length(num_prompt_tokens), params, pooling_params=None, block_hasher=hasher
+            )
         )
 
     def step(self) -> Any:
         """Schedule, pretend to compute, and hand the tokens back; returns vLLM's plan."""
-        from vllm.v1.outputs import ModelRunnerOutput
+        output = self.schedule()
+        self.answer(output)
+        return output
 
+    def schedule(self) -> Any:
+        """Have vLLM plan a step."""
         output = self.scheduler.schedule()
         self._count(output)
+        return output
+
+    def answer(self, output: Any) -> None:
+        """Pretend to have computed a step."""
+        from vllm.v1.outputs import ModelRunnerOutput
+
         requests = self.scheduler.requests
         ids = list(output.num_scheduled_tokens)
         done = {r: requests[r].num_computed_tokens >= requests[r].num_tokens for r in ids}
@@ -117,11 +168,14 @@ class SchedulerOnlyEngine:
         self._waiting.append((output, answer))
         if len(self._waiting) > self._depth:
             self._hand_back(*self._waiting.pop(0))
-        return output
 
     def _hand_back(self, output: Any, answer: Any) -> None:
         for batch in self.scheduler.update_from_output(output, answer).values():
-            self.counters.finished += [o.request_id for o in batch.outputs if o.finish_reason]
+            ended = [o.request_id for o in batch.outputs if o.finish_reason]
+            self.counters.finished += ended
+            if self.victims:
+                for req_id in ended:
+                    self.victims.forget(req_id)
 
     def run(self) -> Counters:
         """Step until nothing is left to do.
@@ -147,7 +201,8 @@ class SchedulerOnlyEngine:
 
         directive = getattr(output, "vtoken", None)
         if directive and directive.cuts:
-            answer.vtoken = StepReport(len(directive.cuts))
+            held = self.victims.carry_out(directive.cuts) if self.victims else ()
+            answer.vtoken = StepReport(len(directive.cuts), held)
 
 
 def add_all(engine: SchedulerOnlyEngine, lengths: Iterable[tuple[int, int]]) -> None:
@@ -200,7 +255,7 @@ def _vllm_config(pool: Pool, config: VTokenConfig | None) -> Any:
         model = ModelConfig(
             model=folder, skip_tokenizer_init=True, max_model_len=pool.max_model_len
         )
-        cache = CacheConfig(block_size=pool.block_size, enable_prefix_caching=False)
+        cache = CacheConfig(block_size=pool.block_size, enable_prefix_caching=pool.prefix_caching)
         cache.num_gpu_blocks = pool.num_blocks
         built = VllmConfig(
             model_config=model,
@@ -212,6 +267,7 @@ def _vllm_config(pool: Pool, config: VTokenConfig | None) -> Any:
                 max_model_len=pool.max_model_len,
                 is_encoder_decoder=False,
                 async_scheduling=False,
+                scheduler_reserve_full_isl=pool.reserve_full_isl,
             ),
             additional_config=config.to_additional_config() if config else {},
         )

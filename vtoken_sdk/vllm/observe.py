@@ -5,6 +5,7 @@ Works on stock vLLM too, so that every variant is measured by the same code.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -130,3 +131,67 @@ def sample(scheduler: Any, *, preempted: int = 0) -> StepSample:
         held[key] = len(manager.req_to_blocks[key]) + len(parked.get(key, ()))
         live[key] = request.num_computed_tokens - removed.get(key, 0)
     return StepSample(held, live, preempted)
+
+
+def watch_blocks(llm: LLM, on_step: Callable[[Mapping[str, list[int]]], None]) -> None:
+    """Call ``on_step`` after every computation with the live tokens in each block of each request.
+
+    By then the cuts of the step have been carried out, and requests that finish in it still hold
+    their blocks. Under Naive-Evict the blocks are those in which PagedAttention would have left the
+    tokens; blocks that are about to be given back, because nothing lives in them, are left out.
+    """
+    scheduler, runtime = scheduler_of(llm), _runtime_of(llm)
+    naive = hasattr(getattr(scheduler, "dense", None), "parked")
+    size = llm.llm_engine.vllm_config.cache_config.block_size
+
+    def look() -> None:
+        live = sample(scheduler).live
+        homes = {}
+        for request in scheduler.running:
+            key = request.request_id
+            if naive and runtime is not None and key in runtime.table:
+                ids, total = runtime.table.token_ids(key), runtime.table.num_tokens(key)
+                homes[key] = home_counts(ids.tolist(), total, request.num_computed_tokens, size)
+            else:
+                homes[key] = dense_counts(live[key], size)
+        on_step(homes)
+
+    _after_compute(llm, look)
+
+
+def watch_pool(llm: LLM, on_step: Callable[[int], None]) -> None:
+    """Call ``on_step`` after every computation with the blocks in use; shared ones count once."""
+    pool = scheduler_of(llm).kv_cache_manager.block_pool
+    _after_compute(llm, lambda: on_step(pool.num_gpu_blocks - 1 - pool.get_num_free_blocks()))
+
+
+def _after_compute(llm: LLM, look: Callable[[], None]) -> None:
+    executor = llm.llm_engine.engine_core.engine_core.model_executor
+    execute = executor.execute_model
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        output = execute(*args, **kwargs)
+        look()
+        return output
+
+    executor.execute_model = watched
+
+
+def dense_counts(live: int, block_size: int) -> list[int]:
+    """Live tokens in each block of a dense vector."""
+    full, rest = divmod(live, block_size)
+    return [block_size] * full + [rest] * (rest > 0)
+
+
+def home_counts(ids: list[int], total: int, computed: int, block_size: int) -> list[int]:
+    """Live tokens in each block that has any, had every token stayed where it was computed.
+
+    Args:
+        ids: Tokens that are live of the first ``total``.
+        total: Tokens the table knows of.
+        computed: Tokens computed; those it does not know yet are live.
+        block_size: Tokens in a block.
+    """
+    counts = Counter(token // block_size for token in ids)
+    counts.update(token // block_size for token in range(total, computed))
+    return [counts[block] for block in sorted(counts)]

@@ -1,0 +1,1 @@
+"""Benches that put a workload on real engines and compare variants and policies."""
