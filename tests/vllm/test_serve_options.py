@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import ROOT
 from vtoken_sdk.errors import ConfigError, UnknownPolicyError, UnsupportedError
-from vtoken_sdk.vllm.serve import MIDDLEWARE, ServeSettings, server_args
+from vtoken_sdk.vllm.serve_args import MIDDLEWARE, ServeSettings, server_args
 
 SETTINGS = {"policy": "random", "budget": 64}
 OPTIONS = (
