@@ -95,11 +95,6 @@ def _serve(server: Server, setup: Setup, soaked: Soaked, count: int, seed: int) 
         soaked.answers += asyncio.run(send_all(server.url, part, AT_ONCE))
         server.wait_until_idle()
         soaked.memory.append(resident(server))
-        import sys
-        own = psutil.Process(server.process.pid)
-        for pr in (own, *own.children(recursive=True)):
-            m = pr.memory_full_info(); print(pr.name(), m.rss>>20, m.uss>>20, m.shared>>20, end=" | ", file=sys.stderr)
-        print(file=sys.stderr)
     soaked.answers += asyncio.run(send_all(server.url, [whole_pool()], 1))
     soaked.metrics = server.wait_until_idle()
     soaked.violations += _leaks(soaked)
