@@ -189,7 +189,7 @@ def test_a_policy_that_cannot_be_imported(line, tiny, tmp_path):
 
 def test_the_kernel_that_copies(tiny, monkeypatch):
     monkeypatch.setenv("VTOKEN_RELOCATION_KERNEL", "tritn")
-    with pytest.raises(ConfigError, match="VTOKEN_RELOCATION_KERNEL is 'tritn'.*torch or triton"):
+    with pytest.raises(ConfigError, match=r"VTOKEN_RELOCATION_KERNEL is 'tritn'.*torch or triton"):
         args(tiny)
 
 
