@@ -9,7 +9,9 @@ import pytest
 
 from tests.conftest import ROOT
 
-TARGETS = ["setup", "demo", "check", "lint", "test", "test-thorough", "test-matrix", "help"]
+TARGETS = [
+    "setup", "demo", "check", "lint", "test", "test-thorough", "test-matrix", "soak", "help",
+]  # fmt: skip
 
 
 def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
