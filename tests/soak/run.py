@@ -28,8 +28,8 @@ MOST_GROWTH = 24 << 20
 """Bytes by which the memory of all processes of a server, some 2 GiB, may grow from its first round
 to its last: allocators are not still."""
 ENVIRONMENT = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "16"}
-"""oneDNN keeps compiled code for up to 1,024 shapes of matrices, and each number of tokens in a step
-is one more: half a MiB each time, which would hide a leak of ours. Stock vLLM grows as much."""
+"""oneDNN keeps compiled code for up to 1,024 shapes of matrices, and each number of tokens in a
+step is one more: half a MiB each, which would hide a leak of ours. Stock vLLM grows as much."""
 OUR_FRAME = re.compile(r'File ".*/vtoken_sdk/[^"]*", line \d+, in \w+')
 
 
