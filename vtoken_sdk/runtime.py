@@ -24,6 +24,7 @@ from vtoken_sdk.metrics import Metrics
 from vtoken_sdk.plan_check import check_plan
 from vtoken_sdk.planner import MovePlan, Outcome, Snapshot, plan_beside, plan_in_place
 from vtoken_sdk.planner_repack import BlockSnapshot, plan_repack
+from vtoken_sdk.ranks import check_same
 from vtoken_sdk.relocate import Relocator, copy_kv, slots_at, slots_of
 from vtoken_sdk.selection import choose_victims
 from vtoken_sdk.signals import CutSignals
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from vtoken_sdk.policy import Policy
+    from vtoken_sdk.ranks import Ranks
     from vtoken_sdk.recorder import Recorder
     from vtoken_sdk.relocate import KVLayout
     from vtoken_sdk.signals import SignalSource
@@ -95,6 +97,7 @@ class VTokenRuntime:
         strict: Raise when the policy is at fault, instead of evicting the oldest tokens.
         check_invariants: Verify the four invariants around every :meth:`cut`, with a hash of the KV
             of every moved token. Slow, and waits for the device.
+        ranks: The tensor-parallel group whose caches are cut alike; None for one process.
 
     Raises:
         ConfigError: If the block size is no positive integer.
@@ -114,8 +117,9 @@ class VTokenRuntime:
         source: SignalSource | None = None,
         strict: bool = True,
         check_invariants: bool = False,
+        ranks: Ranks | None = None,
     ) -> None:
-        self.policy, self.source = policy, source
+        self.policy, self.source, self.ranks = policy, source, ranks
         self.block_size = positive(block_size, "block_size")
         self.device = torch.device(device)
         self.check_invariants = check_invariants
@@ -176,6 +180,8 @@ class VTokenRuntime:
             faults=self.faults,
             requests=[cut.name for cut in cuts],
         )
+        if self.ranks:
+            victims = self.ranks.first(victims)
         ids = self.table.token_id[upload(rows, self.device)[:, None], victims].long()
         snapshot = Snapshot(
             self.table.lengths(rows), counts, victims, self.block_size, self.table.epochs(rows)
@@ -198,12 +204,18 @@ class VTokenRuntime:
             if isinstance(kv, Relocator):
                 kv.wait_before_read()
             check.verify()
+            if self.ranks:
+                check_same(self.ranks, "tokens kept", torch.cat([self._kept(row) for row in rows]))
         if self._recorder:
             for cleared, length in zip(rows, plan.new_lengths, strict=True):
                 self._recorder.clear(cleared, length)
         self.metrics.count_plan(plan)
         live = self.table.token_id[upload(rows, self.device), : max(plan.new_lengths)]
         return CutResult(ids, plan, live)
+
+    def _kept(self, row: int) -> Tensor:
+        """Ids of the live tokens of a row in dense order, int64 ``[num_live]``."""
+        return self.table.token_id[row, : self.table.lengths([row])[0]].long()
 
     @property
     def _recorder(self) -> Recorder | None:

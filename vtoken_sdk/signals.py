@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from vtoken_sdk.keys import gather_keys
+from vtoken_sdk.ranks import all_heads, mean
 from vtoken_sdk.tensors import ceil_div
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from vtoken_sdk.keys import LayerKeys
+    from vtoken_sdk.ranks import Ranks
     from vtoken_sdk.recorder import Recorder
 
 
@@ -26,10 +28,12 @@ class SignalSource:
     Attributes:
         keys: The keys of every layer.
         recorder: What is kept of attention, or None where no policy asks for it.
+        ranks: Those that hold the other heads; None where this process holds all of them.
     """
 
     keys: tuple[LayerKeys, ...]
     recorder: Recorder | None = None
+    ranks: Ranks | None = None
 
 
 class CutSignals:
@@ -58,7 +62,8 @@ class CutSignals:
         """Attention since the last cut, float32 ``[num_live]`` or ``[w, num_live]``."""
         recorder = self._recorder()
         parts = [recorder.read(row, self._length[row], self._table(row)) for row in rows]
-        return torch.cat(parts, dim=-1)
+        joined, ranks = torch.cat(parts, dim=-1), self._source.ranks
+        return mean(ranks, joined) if ranks else joined
 
     def num_queries(self, rows: Sequence[int]) -> list[int]:
         """Queries of each sequence since its last cut."""
@@ -73,7 +78,8 @@ class CutSignals:
             width = ceil_div(self._length[row], keys.block_size)
             found = gather_keys(keys, self._table(row)[None, :width])[:, 0]
             parts.append(found[:, :, : self._length[row]].permute(2, 0, 1))
-        return torch.cat(parts)
+        joined, ranks = torch.cat(parts), self._source.ranks
+        return all_heads(ranks, joined, dim=1) if ranks else joined
 
     def _table(self, row: int) -> Tensor:
         return self._tables[self._place[row]]

@@ -122,7 +122,13 @@ def add(engine: Any, request: dict[str, Any]) -> None:
         detokenize=False,
         logprobs=0,
     )
-    engine.add_request(request["id"], {"prompt_token_ids": request["prompt"]}, params)
+    lora = None
+    if request.get("adapter"):
+        from vllm.lora.request import LoRARequest
+
+        lora = LoRARequest("adapter", 1, request["adapter"])
+    prompt = {"prompt_token_ids": request["prompt"]}
+    engine.add_request(request["id"], prompt, params, lora_request=lora)
 
 
 def flush(engine: Any) -> None:

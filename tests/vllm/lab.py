@@ -41,6 +41,7 @@ class Request:
         after: Steps the workload has run before it arrives.
         abort_at: Abort it right before the step that goes on from so many computed tokens.
         abort_preempted: Abort it once it is preempted.
+        adapter: Folder of the LoRA adapter it is served with.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Request:
     after: int = 0
     abort_at: int | None = None
     abort_preempted: bool = False
+    adapter: str | None = None
 
     def job(self) -> dict[str, Any]:
         """The request as JSON."""
@@ -70,6 +72,7 @@ class Engine:
         admission: Whether a request waits until all of it fits; without, requests are preempted.
         in_process: Whether the engine core runs inside the driver, where it can be measured; else
             it has the processes vLLM gives it by default.
+        vllm_args: More arguments of vLLM.
         workloads: Requests served together, by name.
     """
 
@@ -92,6 +95,7 @@ class Engine:
     runner: str = "v1"
     admission: bool = True
     in_process: bool = True
+    vllm_args: dict[str, Any] = field(default_factory=dict)
     workloads: dict[str, tuple[Request, ...]] = field(default_factory=dict)
 
     @property
@@ -130,6 +134,7 @@ class Engine:
             "enforce_eager": self.eager,
             "skip_tokenizer_init": True,
             "enable_prefix_caching": self.prefix_caching,
+            **self.vllm_args,
         }
         workloads = [
             {"name": name, "requests": [request.job() for request in requests]}

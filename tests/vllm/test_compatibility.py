@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
@@ -34,23 +35,45 @@ EVIDENCE = {
     "several samples of a prompt": ("test_serve.py", "test_several_samples_of_one_prompt"),
     "structured output": ("test_serve.py", "test_structured_output"),
     "overlapped steps": ("test_overlapped.py", "test_cuts_are_the_same_as_step_by_step"),
+    "tensor parallelism": ("test_parallel.py", "test_two_ranks_generate_what_one_does"),
+    "pipeline parallelism": ("test_features.py", '"pipeline random": '),
+    "ngram speculation": ("test_features.py", "test_drafts_are_accepted"),
+    "LoRA adapters": ("test_features.py", "test_requests_with_and_without_an_adapter_are_exact"),
+    "fp8 KV cache": ("test_features.py", "test_fp8_is_exact"),
     "eviction under pressure": ("test_pressure.py", "test_what_is_cut_stays_exact"),
     "aborted requests": ("test_edges.py", "test_an_aborted_request_leaves_nothing_behind"),
     "OpenAI server": ("test_serve.py", "test_a_streamed_answer_is_the_same"),
 }
 
+Speculation = namedtuple("Speculation", "method")
+WATCHING = {"vtoken": {"policy": "h2o", "budget": 64}}
 ASKED_FOR = {
     "prefix caching under Naive-Evict": {
         "cache_config.enable_prefix_caching": True,
         "additional_config": {"vtoken": {"policy": "random", "budget": 64, "variant": "naive"}},
     },
-    "speculative decoding": {"speculative_config": object()},
+    "speculative decoding with a drafting model": {"speculative_config": Speculation("eagle")},
+    "speculative decoding with overlapped steps": {
+        "speculative_config": Speculation("ngram"),
+        "scheduler_config.async_scheduling": True,
+    },
+    "speculative decoding under policies that watch attention": {
+        "speculative_config": Speculation("ngram"),
+        "additional_config": WATCHING,
+    },
     "KV transfer and offloading": {"kv_transfer_config": object()},
-    "tensor parallelism": {"parallel_config.tensor_parallel_size": 2},
-    "pipeline parallelism": {"parallel_config.pipeline_parallel_size": 2},
+    "pipeline parallelism under policies that need signals": {
+        "parallel_config.pipeline_parallel_size": 2,
+        "additional_config": WATCHING,
+    },
+    "pipeline parallelism of eager models on CPUs": {"parallel_config.pipeline_parallel_size": 2},
     "context parallelism": {"parallel_config.decode_context_parallel_size": 2},
     "dual-batch overlap": {"parallel_config.enable_dbo": True},
-    "quantised KV cache": {"cache_config.cache_dtype": "fp8"},
+    "quantised KV cache of other types than fp8": {"cache_config.cache_dtype": "fp8_inc"},
+    "fp8 KV cache under policies that need signals": {
+        "cache_config.cache_dtype": "fp8",
+        "additional_config": WATCHING,
+    },
     "fast prefill by KV sharing": {"cache_config.kv_sharing_fast_prefill": True},
     "models that do not generate text": {"model_config.runner_type": "pooling"},
     "encoder-decoder models": {"model_config.is_encoder_decoder": True},
@@ -58,6 +81,7 @@ ASKED_FOR = {
     "multi-head latent attention": {"model_config.use_mla": True},
     "sliding-window and chunked attention": {"model_config.get_sliding_window": lambda self: 128},
     "ALiBi": {"model_config.hf_text_config.alibi": True},
+    "images, audio and video": {"model_config.is_multimodal_model": True},
     "bidirectional attention within a prompt": {"model_config.is_mm_prefix_lm": True},
 }
 

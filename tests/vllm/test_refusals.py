@@ -61,12 +61,15 @@ CASES = {
         {"enable_prefix_caching": True, "variant": "naive"}, UnsupportedError,
         r"Naive-Evict.*enable_prefix_caching=False",
     ),
-    "speculation": ({"speculative_config": NGRAM}, UnsupportedError, r"drop speculative_config"),
-    "tensor parallelism": (
-        {"tensor_parallel_size": 2}, UnsupportedError, r"tensor_parallel_size=1",
+    "speculation": (
+        {"speculative_config": NGRAM, "policy": "h2o"}, UnsupportedError, r"Signal.ATTENTION",
+    ),
+    "pipeline parallelism": (
+        {"pipeline_parallel_size": 2, "policy": "h2o"}, UnsupportedError,
+        r"pipeline_parallel_size=1",
     ),
     "quantised cache": (
-        {"kv_cache_dtype": "fp8"}, UsageError, r"kv_cache_dtype",
+        {"kv_cache_dtype": "fp8", "policy": "knorm"}, UnsupportedError, r"kv_cache_dtype='auto'",
     ),
 }  # fmt: skip
 

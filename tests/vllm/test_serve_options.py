@@ -67,7 +67,7 @@ REFUSED = {
     "no value": (("--block-size",), {}, ConfigError, "block-size"),
     "a scheduler": (("--scheduler-cls", "x.Y"), {}, ConfigError, "scheduler_cls.*leave it out"),
     "a block size": (("--block-size", "48"), {}, ConfigError, "48.*use 32"),
-    "tensor parallelism": (("-tp", "2"), {}, UnsupportedError, "tensor_parallel_size=1"),
+    "pipeline parallelism": (("-pp", "2"), {}, UnsupportedError, "drop enforce_eager"),
     "gRPC": (("--grpc",), {}, UnsupportedError, "drop --grpc"),
     "tools without a parser": (("--enable-auto-tool-choice",), {}, ConfigError, "tool-call-parser"),
     "a policy": ((), {"policy": "h3o"}, UnknownPolicyError, "h3o"),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from vtoken_sdk.config import Variant, read_config
 from vtoken_sdk.errors import UnsupportedError
 from vtoken_sdk.policy import Signal
+from vtoken_sdk.registry import make_policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,11 +91,30 @@ SERVED = (
         "overlapped steps",
         "async_scheduling, which vLLM's CPU build switches off: tried with its scheduler only",
     ),
+    Served(
+        "tensor parallelism",
+        "every rank evicts what the first one chose; signals are put together from all heads",
+    ),
+    Served("pipeline parallelism", "with policies that need no signals"),
+    Served(
+        "ngram speculation",
+        "step by step (async_scheduling=False), with policies that do not watch attention",
+    ),
+    Served(
+        "LoRA adapters",
+        "stock vLLM's CPU build gets requests without an adapter wrong when they share a batch "
+        "with others",
+    ),
+    Served("fp8 KV cache", "with one scale per tensor, and policies that need no signals"),
     Served("eviction under pressure", "trigger='pressure': results depend on load"),
     Served("aborted requests", "at any time; their blocks come back"),
     Served("OpenAI server", "completions and chat, streamed or not, with vtoken serve"),
 )
 """Each has its tests; tests/vllm/test_compatibility.py says which."""
+
+
+PLAIN_KV = ("auto", "float16", "bfloat16", "float32")
+FP8_KV = ("fp8", "fp8_e4m3", "fp8_e5m2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +140,20 @@ REFUSALS = (
         lambda c: bool(c.cache_config.enable_prefix_caching) and _variant(c) is Variant.NAIVE,
     ),
     Refusal(
-        "speculative decoding",
-        "drafts are written at positions of the text, not at dense indices; "
-        "drop speculative_config",
-        lambda c: c.speculative_config is not None,
+        "speculative decoding with a drafting model",
+        "it finds its KV by positions of the text, not by dense indices; use the method ngram",
+        lambda c: c.speculative_config is not None and c.speculative_config.method != "ngram",
+    ),
+    Refusal(
+        "speculative decoding with overlapped steps",
+        "how many drafts were accepted is known too late to cut; pass async_scheduling=False "
+        "(--no-async-scheduling)",
+        lambda c: c.speculative_config is not None and c.scheduler_config.async_scheduling,
+    ),
+    Refusal(
+        "speculative decoding under policies that watch attention",
+        "rejected drafts would count; use a policy without Signal.ATTENTION",
+        lambda c: c.speculative_config is not None and Signal.ATTENTION in _signals(c),
     ),
     Refusal(
         "KV transfer and offloading",
@@ -131,14 +161,18 @@ REFUSALS = (
         lambda c: c.kv_transfer_config is not None,
     ),
     Refusal(
-        "tensor parallelism",
-        "use tensor_parallel_size=1",
-        lambda c: c.parallel_config.tensor_parallel_size > 1,
+        "pipeline parallelism under policies that need signals",
+        "no stage has all layers; use pipeline_parallel_size=1, or a policy without signals",
+        lambda c: c.parallel_config.pipeline_parallel_size > 1 and bool(_signals(c)),
     ),
     Refusal(
-        "pipeline parallelism",
-        "use pipeline_parallel_size=1",
-        lambda c: c.parallel_config.pipeline_parallel_size > 1,
+        "pipeline parallelism of eager models on CPUs",
+        "vLLM itself fails there; drop enforce_eager",
+        lambda c: (
+            c.parallel_config.pipeline_parallel_size > 1
+            and c.model_config.enforce_eager
+            and c.device_config.device_type == "cpu"
+        ),
     ),
     Refusal(
         "context parallelism",
@@ -154,9 +188,14 @@ REFUSALS = (
         lambda c: bool(c.parallel_config.use_ubatching),
     ),
     Refusal(
-        "quantised KV cache",
-        "use kv_cache_dtype='auto'",
-        lambda c: c.cache_config.cache_dtype not in ("auto", "float16", "bfloat16", "float32"),
+        "quantised KV cache of other types than fp8",
+        "scales may lie outside the slots; use kv_cache_dtype='auto' or 'fp8'",
+        lambda c: c.cache_config.cache_dtype not in (*PLAIN_KV, *FP8_KV),
+    ),
+    Refusal(
+        "fp8 KV cache under policies that need signals",
+        "its keys are not numbers a policy can use; use kv_cache_dtype='auto'",
+        lambda c: c.cache_config.cache_dtype in FP8_KV and bool(_signals(c)),
     ),
     Refusal(
         "fast prefill by KV sharing",
@@ -201,6 +240,11 @@ REFUSALS = (
         ),
     ),
     Refusal(
+        "images, audio and video",
+        "eviction was tried with text only; use a model for text",
+        lambda c: bool(c.model_config.is_multimodal_model or c.model_config.uses_mrope),
+    ),
+    Refusal(
         "bidirectional attention within a prompt",
         "use a causal model",
         lambda c: bool(getattr(c.model_config, "is_mm_prefix_lm", False)),
@@ -211,6 +255,14 @@ REFUSALS = (
 def _variant(vllm_config: Any) -> Variant | None:
     config = read_config(vllm_config.additional_config)
     return config.variant if config else None
+
+
+def _signals(vllm_config: Any) -> frozenset[Signal]:
+    """What the policy of an engine that evicts asks for."""
+    config = read_config(vllm_config.additional_config)
+    if config is None or not config.evicts:
+        return frozenset()
+    return frozenset(make_policy(config.policy, config.policy_args).signals)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,7 +35,7 @@ def find_layout(runner: Any) -> KVLayout:
     if name != "CPU_ATTN":
         return StridedKV(tuple(cache.transpose(2, 3) for cache in stacked))
     layer = runner.compilation_config.static_forward_context[group.layer_names[0]]
-    return _from_offsets(stacked, caches, probe_cpu_offsets(caches[0], layer.isa))
+    return _from_offsets(stacked, caches, probe_cpu_offsets(caches[0], layer.isa, written(runner)))
 
 
 def _distinct(caches: Sequence[Tensor]) -> list[Tensor]:
@@ -61,15 +62,35 @@ def stack_layers(caches: Sequence[Tensor]) -> list[Tensor]:
     return [first.as_strided((len(caches), *first.shape), (step, *first.stride()), starts[0])]
 
 
-def probe_cpu_offsets(cache: Tensor, isa: str) -> Tensor:
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What the CPU backend is given to write, and what it makes of it.
+
+    Attributes:
+        dtype: Of keys and values as the model computes them.
+        kv_cache_dtype: vLLM's name of what the cache holds.
+    """
+
+    dtype: torch.dtype
+    kv_cache_dtype: str = "auto"
+
+
+def written(runner: Any) -> Written:
+    """What a runner's model writes."""
+    config = runner.vllm_config
+    return Written(config.model_config.dtype, config.cache_config.cache_dtype)
+
+
+def probe_cpu_offsets(cache: Tensor, isa: str, given: Written) -> Tensor:
     """Ask the CPU backend where it puts each element of a slot within a block.
 
-    Known numbers are written through the backend's own operator into a scratch block. They are
-    split into digits that every dtype holds exactly.
+    Known numbers are written through the backend's own operator into a scratch block, bit by bit:
+    every type of cache tells 0 from 1.
 
     Args:
         cache: A layer's cache, ``[num_blocks, kv_heads, S, 2 * head_size]``.
         isa: The kernel flavour of the layer.
+        given: What the model writes.
 
     Returns:
         int64 ``[S, 2, kv_heads, head_size]``: offset of each key and value element.
@@ -82,22 +103,22 @@ def probe_cpu_offsets(cache: Tensor, isa: str) -> Tensor:
     _, heads, size, twice = cache.shape
     numbers = torch.arange(heads * size * twice).view(size, 2, heads, twice // 2)
     found = torch.zeros(numbers.numel(), dtype=torch.int64)
-    for digit in range((numbers.numel().bit_length() + 6) // 7):
+    for bit in range(numbers.numel().bit_length()):
         scratch = torch.zeros((2, heads, size * 2, twice // 2), dtype=cache.dtype)
-        digits = ((numbers >> (7 * digit)) & 127).to(cache.dtype)
+        bits = ((numbers >> bit) & 1).to(given.dtype)
         keys, values = scratch.chunk(2, dim=2)
         ops.cpu_attn_reshape_and_cache(
-            digits[:, 0].contiguous(),
-            digits[:, 1].contiguous(),
+            bits[:, 0].contiguous(),
+            bits[:, 1].contiguous(),
             keys,
             values,
             torch.arange(size, 2 * size),  # block 1, so that block arithmetic is exercised
             isa,
             k_scale=1.0,
             v_scale=1.0,
-            kv_cache_dtype="auto",
+            kv_cache_dtype=given.kv_cache_dtype,
         )
-        found += scratch[1].flatten().long() << (7 * digit)
+        found += (scratch[1].flatten() != 0).long() << bit
     order = found.argsort()
     if not torch.equal(found[order], torch.arange(numbers.numel())):
         raise UnsupportedError(

@@ -18,6 +18,7 @@ from vtoken_sdk.tensors import ceil_div, upload
 from vtoken_sdk.view import Moment
 from vtoken_sdk.vllm.directive import Cut, HeldBlocks, StepDirective, StepReport, external_id
 from vtoken_sdk.vllm.layout import find_layout
+from vtoken_sdk.vllm.ranks import tensor_parallel_ranks
 from vtoken_sdk.vllm.signals import SignalTaps
 from vtoken_sdk.vllm.trace import EvictionTrace
 
@@ -54,7 +55,8 @@ class CutRunner(_Base):
         self.layout: KVLayout = find_layout(self)
         self.relocator = Relocator(self.layout, config.relocation)
         policy = make_policy(config.policy, config.policy_args) if config.evicts else None
-        self.taps = SignalTaps(self, policy)
+        ranks = tensor_parallel_ranks(self.vllm_config)
+        self.taps = SignalTaps(self, policy, ranks)
         self.runtime = VTokenRuntime(
             policy,
             block_size,
@@ -62,6 +64,7 @@ class CutRunner(_Base):
             self.taps.source,
             strict=config.strict,
             check_invariants=config.check_invariants,
+            ranks=ranks,
         )
         self.runtime.metrics.count_moves = True
         self.trace = EvictionTrace(config.trace) if config.trace and is_driver else None

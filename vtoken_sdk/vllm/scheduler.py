@@ -256,7 +256,7 @@ class VTokenMixin(_Base):
         rule = self._rule_of(request)
         peak = request.num_tokens
         if rule:
-            peak = rule.peak_tokens(request.num_prompt_tokens, self._end(request))
+            peak = rule.peak_tokens(request.num_prompt_tokens, self._last(request))
         return peak, sum(map(self._unclaimed_blocks, self.running))
 
     def _unclaimed_blocks(self, request: Request) -> int:
@@ -266,7 +266,7 @@ class VTokenMixin(_Base):
         for a request that came in earlier in the same call.
         """
         rule = self._rule_of(request)
-        end, prompt = self._end(request), request.num_prompt_tokens
+        end, prompt = self._last(request), request.num_prompt_tokens
         if rule is None:
             top = request.num_tokens
         elif request.num_computed_tokens < prompt:
@@ -398,6 +398,10 @@ class VTokenMixin(_Base):
         """Length of the text when the request has generated all it may."""
         end: int = min(request.num_prompt_tokens + request.max_tokens, self.max_model_len)
         return end
+
+    def _last(self, request: Request) -> int:
+        """The end of the last token or draft that may need a place."""
+        return self._end(request) + int(self.num_spec_tokens)
 
     def _key(self, request: Request) -> int:
         """Hash what makes a request, once per life: its id is random and would not repeat."""

@@ -19,7 +19,7 @@ from vtoken_sdk.policy import Signal
 from vtoken_sdk.recorder import MassRecorder, Recorder, ScoredLayer, Step, WindowRecorder
 from vtoken_sdk.signals import SignalSource
 from vtoken_sdk.vllm.compat import check_graphs
-from vtoken_sdk.vllm.layout import probe_cpu_offsets, regular_view
+from vtoken_sdk.vllm.layout import probe_cpu_offsets, regular_view, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from vtoken_sdk.policy import Policy
+    from vtoken_sdk.ranks import Ranks
     from vtoken_sdk.recorder import DecodeMass
 
 MOST_THREADS = 2
@@ -40,12 +41,13 @@ class SignalTaps:
     Args:
         runner: vLLM's, with its KV cache in place.
         policy: Whose signals are wanted.
+        ranks: Those that hold the other heads, if any.
 
     Attributes:
         source: What the policy's views read, or None where it declares no signal.
     """
 
-    def __init__(self, runner: Any, policy: Policy | None) -> None:
+    def __init__(self, runner: Any, policy: Policy | None, ranks: Ranks | None = None) -> None:
         self.source: SignalSource | None = None
         self._recorder: Recorder | None = None
         self._expected: tuple[int, ...] = ()
@@ -57,7 +59,7 @@ class SignalTaps:
         keys = tuple(find_keys(runner, names))
         if Signal.ATTENTION in policy.signals:
             self._recorder = self._tap(runner, policy, names, keys)
-        self.source = SignalSource(keys, self._recorder)
+        self.source = SignalSource(keys, self._recorder, ranks)
 
     @property
     def active(self) -> bool:
@@ -176,7 +178,7 @@ def find_keys(runner: Any, names: Sequence[str]) -> list[LayerKeys]:
     if group.backend.get_name() != "CPU_ATTN":
         size = context[names[0]].impl.head_size
         return [StridedKeys(cache.transpose(1, 2)[..., :size]) for cache in caches]
-    offsets = probe_cpu_offsets(caches[0], context[names[0]].isa)[:, 0]
+    offsets = probe_cpu_offsets(caches[0], context[names[0]].isa, written(runner))[:, 0]
     return [_cpu_keys(cache, offsets) for cache in caches]
 
 
