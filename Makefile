@@ -17,7 +17,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
 
-.PHONY: help setup demo bench check lint test test-thorough test-matrix clean
+.PHONY: help setup demo bench check lint test test-thorough test-matrix soak clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1|/' \
@@ -72,6 +72,9 @@ test-thorough: $(VENV)/.installed ## 100,000 steps of the state machine, other o
 # Engines of one group take turns in one process; two groups at a time.
 test-matrix: setup ## Every combination of settings on real vLLM: an hour or more
 	@$(PY) -m pytest tests/vllm -m matrix -n 2 --dist loadgroup
+
+soak: setup ## 2,400 requests of every kind against real servers: ten minutes
+	@$(PY) -m tests.soak
 
 clean: ## Remove .venv and what builds and tools left behind
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

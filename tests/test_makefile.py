@@ -10,7 +10,8 @@ import pytest
 from tests.conftest import ROOT
 
 TARGETS = [
-    "setup", "demo", "bench", "check", "lint", "test", "test-thorough", "test-matrix", "help",
+    "setup", "demo", "bench", "check", "lint", "test", "test-thorough", "test-matrix", "soak",
+    "help",
 ]  # fmt: skip
 
 

@@ -60,7 +60,7 @@ class VTokenConfig(BaseModel):
         prefill_interval: Evict every so many tokens of a prompt too; None reads prompts whole.
         trigger: What makes a sequence lose tokens.
         variant: What happens to evicted tokens.
-        seed: Seed of policies that draw random numbers.
+        seed: Seed of policies that draw random numbers; 32 bits, as vLLM's own.
         strict: Stop the engine when the policy is at fault, instead of evicting the oldest tokens.
         check_invariants: Verify the four invariants after every step; slow.
         relocation: When tokens are copied: in ``stream`` order; ``staged``, on a stream of its own
@@ -78,7 +78,7 @@ class VTokenConfig(BaseModel):
     prefill_interval: int | None = Field(default=None, gt=0)
     trigger: When = When.BUDGET
     variant: Variant = Variant.VTOKEN
-    seed: int = 0
+    seed: int = Field(default=0, ge=0, lt=2**32)
     strict: bool = False
     check_invariants: bool = False
     relocation: Literal["stream", "staged", "sync"] = "stream"

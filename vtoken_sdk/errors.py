@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
+
+_PYDANTIC = re.compile(r"\s*(\[type=[^\]]*\]|For further information visit \S+)")
+
+
+def one_line(error: Any) -> str:
+    """The message of somebody else's error, on one line and without pydantic's appendix."""
+    if hasattr(error, "errors") and type(error).__module__.startswith("pydantic"):
+        return validation_problems(error)
+    return " ".join(_PYDANTIC.sub("", str(error)).split()) or type(error).__name__
 
 
 def validation_problems(error: Any) -> str:
@@ -67,3 +77,7 @@ class TableError(VTokenError):
 
 class InvariantViolation(VTokenError):
     """One of the four invariants does not hold."""
+
+
+class EngineError(VTokenError):
+    """An engine ended that should have gone on."""

@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from vtoken_sdk.errors import ConfigError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -38,6 +40,8 @@ DEVICE_WORKSPACE = 64 << 20
 """Bytes copied at a time on a device."""
 KERNEL_VARIABLE = "VTOKEN_RELOCATION_KERNEL"
 """Environment variable: ``triton`` copies by our own kernel on CUDA; the default is ``torch``."""
+
+KERNELS = ("torch", "triton")
 
 _SINGLE = range(4, 16)  # bytes of a row where the view is indexed instead
 _INDEX_BYTES = 16  # a row to read and a row to write
@@ -82,7 +86,7 @@ class Rows:
 
     def copy(self, sources: Tensor, destinations: Tensor) -> None:
         """Copy slots, in order and by parts: see :func:`vtoken_sdk.relocate.copy_kv`."""
-        if self.stores[0].is_cuda and self.slot_rows and _use_triton():
+        if self.stores[0].is_cuda and self.slot_rows and relocation_kernel() == "triton":
             from vtoken_sdk.kv_triton import copy_rows
 
             for store in self.stores:
@@ -163,8 +167,18 @@ def _parts(sources: Tensor, destinations: Tensor, most: int) -> Iterator[tuple[T
     return zip(torch.split(sources, most), torch.split(destinations, most), strict=True)
 
 
-def _use_triton() -> bool:
-    return os.environ.get(KERNEL_VARIABLE, "torch") == "triton"
+def relocation_kernel() -> str:
+    """Which kernel copies on CUDA.
+
+    Raises:
+        ConfigError: If the environment names one there is not.
+    """
+    name = os.environ.get(KERNEL_VARIABLE) or KERNELS[0]
+    if name not in KERNELS:
+        raise ConfigError(
+            f"{KERNEL_VARIABLE} is {name!r}: set it to {' or '.join(KERNELS)}, or unset it"
+        )
+    return name
 
 
 def parts_of_views(views: Sequence[Tensor]) -> tuple[Rows | Lanes, ...]:

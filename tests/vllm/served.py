@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -95,7 +95,9 @@ class Server:
 
 
 @contextmanager
-def serving(model: Path, folder: Path, *options: str) -> Iterator[Server]:
+def serving(
+    model: Path, folder: Path, *options: str, environment: Mapping[str, str] | None = None
+) -> Iterator[Server]:
     """Run ``vtoken serve`` on a free port; afterwards none of its processes is left."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -106,7 +108,7 @@ def serving(model: Path, folder: Path, *options: str) -> Iterator[Server]:
         process = subprocess.Popen(
             [*command, "--port", str(port)],
             cwd=folder,
-            env=os.environ | ENVIRONMENT,
+            env={**os.environ, **ENVIRONMENT, **(environment or {})},
             stdout=out,
             stderr=subprocess.STDOUT,
         )

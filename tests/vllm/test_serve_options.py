@@ -10,8 +10,9 @@ import pytest
 
 from tests.conftest import ROOT
 from vtoken_sdk.errors import ConfigError, UnknownPolicyError, UnsupportedError
-from vtoken_sdk.vllm.serve import MIDDLEWARE, ServeSettings, server_args
+from vtoken_sdk.vllm.serve_args import MIDDLEWARE, ServeSettings, server_args
 
+OTHERS = "starlette.middleware.gzip.GZipMiddleware"
 SETTINGS = {"policy": "random", "budget": 64}
 OPTIONS = (
     "--dtype", "float32", "--max-model-len", "512", "--num-gpu-blocks-override", "17",
@@ -35,9 +36,9 @@ def args(model, *options, **settings):
 
 
 def test_options_of_vllm_reach_vllm_and_ours_its_engine(tiny):
-    made = args(tiny, "--port", "8123", "--seed", "7", "--middleware", "mine.Own", budget=96)
+    made = args(tiny, "--port", "8123", "--seed", "7", "--middleware", OTHERS, budget=96)
     assert (made.model, made.port, made.seed) == (tiny, 8123, 7)
-    assert made.middleware == [MIDDLEWARE, "mine.Own"]
+    assert made.middleware == [MIDDLEWARE, OTHERS]
     ours = made.additional_config["vtoken"]
     assert (ours["policy"], ours["budget"], ours["seed"]) == ("random", 96, 7)
     assert ours["publish_metrics"]

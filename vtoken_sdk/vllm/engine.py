@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vtoken_sdk.config import (
+    KEY,
     Variant,
     VTokenConfig,
     When,
@@ -14,7 +16,8 @@ from vtoken_sdk.config import (
     default_block_size,
     make_config,
 )
-from vtoken_sdk.errors import ConfigError, validation_problems
+from vtoken_sdk.errors import ConfigError, one_line
+from vtoken_sdk.kv_rows import relocation_kernel
 from vtoken_sdk.parameters import DEFAULT_PRESET, preset_args
 from vtoken_sdk.policy import Signal
 from vtoken_sdk.registry import load_policy, make_policy
@@ -105,9 +108,18 @@ def engine_args(
 
 def _settings(**settings: Any) -> VTokenConfig:
     config = make_config(**settings)
-    if config.trace and not Path(config.trace).absolute().parent.is_dir():
-        raise ConfigError(f"the folder of the trace file {config.trace} does not exist; create it")
+    relocation_kernel()
+    if config.trace:
+        _check_trace(Path(config.trace))
     return config
+
+
+def _check_trace(file: Path) -> None:
+    folder = file.absolute().parent
+    if not folder.is_dir():
+        raise ConfigError(f"the folder of the trace file {file} does not exist; create it")
+    if file.is_dir() or not os.access(file if file.exists() else folder, os.W_OK):
+        raise ConfigError(f"the trace file {file} cannot be written; name another one")
 
 
 def _arguments(model: str, config: VTokenConfig, vllm_args: dict[str, Any]) -> dict[str, Any]:
@@ -123,12 +135,26 @@ def _arguments(model: str, config: VTokenConfig, vllm_args: dict[str, Any]) -> d
     if config.variant is Variant.NATIVE:
         return arguments
     worker = "VTokenCPUWorker" if current_platform.is_cpu() else "VTokenWorker"
-    extra = {**(vllm_args.get("additional_config") or {}), **config.to_additional_config()}
+    extra = _others_config(vllm_args.get("additional_config")) | config.to_additional_config()
     return arguments | {
         "scheduler_cls": "vtoken_sdk.vllm.scheduler.make_scheduler",
         "worker_cls": f"vtoken_sdk.vllm.worker.{worker}",
         "additional_config": extra,
     }
+
+
+def _others_config(additional_config: Any) -> dict[str, Any]:
+    """What others put into the dict in which our settings travel, too."""
+    if additional_config is None:
+        return {}
+    if not isinstance(additional_config, dict):
+        raise ConfigError(
+            f"additional_config must be a JSON object, got {additional_config!r}; for example "
+            "{'name': 'value'}"
+        )
+    if KEY in additional_config:
+        raise ConfigError(f"additional_config: {KEY!r} is set by vToken itself; leave it out")
+    return additional_config
 
 
 def _piecewise(compilation_config: Any) -> Any:
@@ -140,23 +166,28 @@ def _piecewise(compilation_config: Any) -> Any:
 
 def _vllm_config(arguments: dict[str, Any]) -> Any:
     """Let vLLM check its own arguments, in this process."""
-    from pydantic import ValidationError
     from vllm import EngineArgs
 
     try:
-        return EngineArgs(**arguments).create_engine_config()
+        engine = EngineArgs(**arguments)
     except TypeError as error:
         raise ConfigError(f"vLLM does not know an argument: {error}") from None
-    except (OSError, ValueError) as error:
-        model = arguments["model"]
-        advice = (
-            ""
-            if Path(model).is_dir()
-            else f"\nThere is no folder {model}: check the name; offline, give the folder of a "
-            "downloaded model"
-        )
-        reason = validation_problems(error) if isinstance(error, ValidationError) else error
-        raise ConfigError(f"vLLM refuses this configuration: {reason}{advice}") from error
+    except Exception as error:  # it builds configurations, which raise what they like
+        raise _refused(error, arguments["model"]) from error
+    try:
+        return engine.create_engine_config()
+    except Exception as error:  # pydantic, transformers, the hub: each has errors of its own
+        raise _refused(error, arguments["model"]) from error
+
+
+def _refused(error: Exception, model: str) -> ConfigError:
+    advice = (
+        ""
+        if Path(model).is_dir()
+        else f"\nThere is no folder {model}: check the name; offline, give the folder of a "
+        "downloaded model"
+    )
+    return ConfigError(f"vLLM refuses this configuration: {one_line(error)}{advice}")
 
 
 def _check_pool(vllm_config: Any) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from vtoken_sdk.config import least_budget, read_config
 from vtoken_sdk.errors import ConfigError
 from vtoken_sdk.registry import make_policy
+from vtoken_sdk.vllm import ending
 from vtoken_sdk.vllm.overrides import OPT_OUT, POLICY, PREFIX, Limits, requested_budget
 
 if TYPE_CHECKING:
@@ -39,7 +40,9 @@ class RequestCheck:
         self._limits: Limits | None = None
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Serve one request; before the first one, meet the engine."""
+        if scope["type"] == "lifespan":
+            ending.watch(scope["app"].state.engine_client)
         if scope["type"] == "http" and scope["method"] == "POST":
             receive = _ReadAlong(receive, self._limits_of(scope["app"]))
         await self._app(scope, receive, send)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from vtoken_sdk.vllm.generators import mark_generators
 from vtoken_sdk.vllm.runner import CutRunner
 
 if TYPE_CHECKING:
@@ -27,7 +28,10 @@ class V1Runner(CutRunner):
         self.forget(scheduler_output.scheduled_cached_reqs.resumed_req_ids)
         self.apply_cuts()
         self.settle_copies(scheduler_output)
-        return super()._update_states(scheduler_output)
+        result = super()._update_states(scheduler_output)
+        if self.device.type == "cpu":
+            mark_generators(self.input_batch, self.requests)
+        return result
 
     def _prepare_inputs(self, scheduler_output: Any, num_scheduled_tokens: np.ndarray) -> Any:
         """Attention sees dense lengths and slots; RoPE and sampling keep logical ones."""

@@ -32,6 +32,7 @@ from vtoken_sdk.tensors import ceil_div
 from vtoken_sdk.vllm.canary import check_manager
 from vtoken_sdk.vllm.compat import check_kv_groups, check_worker_class
 from vtoken_sdk.vllm.directive import Cut, HeldBlocks, StepDirective, StepReport
+from vtoken_sdk.vllm.ending import leaves_word
 from vtoken_sdk.vllm.kv_manager import DenseManager, NaiveManager, adopt
 from vtoken_sdk.vllm.observe import occupancy
 from vtoken_sdk.vllm.online_checks import check_blocks
@@ -91,6 +92,7 @@ class VTokenMixin(_Base):
         request.vtoken_budget = self._budget_of(request)
         super().add_request(request)
 
+    @leaves_word
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         """Plan cuts, let vLLM schedule, and attach what the workers have to know."""
         if isinstance(self.dense, NaiveManager):
@@ -133,6 +135,7 @@ class VTokenMixin(_Base):
                 num_tokens = most
         return blocks, num_tokens, *rest
 
+    @leaves_word
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """Make sure the cuts were carried out, and keep what the variant ``naive`` reports."""
         cuts = scheduler_output.vtoken.cuts
@@ -426,6 +429,7 @@ class VTokenAsyncScheduler(VTokenMixin, AsyncScheduler):
     """vLLM's scheduler for overlapped steps, with cuts."""
 
 
+@leaves_word
 def make_scheduler(vllm_config: Any, *args: Any, **kwargs: Any) -> VTokenMixin:
     """Build the scheduler that fits the engine; the dotted name goes into ``scheduler_cls``.
 

@@ -11,6 +11,7 @@ from vtoken_sdk.config import read_config
 from vtoken_sdk.vllm.canary import check_layout, check_runner
 from vtoken_sdk.vllm.compat import check_kv_groups
 from vtoken_sdk.vllm.directive import StepDirective
+from vtoken_sdk.vllm.ending import leaves_word
 from vtoken_sdk.vllm.runner_v1 import V1Runner
 from vtoken_sdk.vllm.runner_v2 import V2Runner
 
@@ -36,6 +37,7 @@ class WorkerMixin(_Base):
         runner.__class__ = type(f"VToken{own.__name__}", (mixin, own), {"__module__": __name__})
         check_runner(runner, mixin, _SEAMS[mixin])
 
+    @leaves_word
     def initialize_from_config(self, kv_cache_config: Any) -> None:
         """Once the cache exists, find its layout and try it."""
         check_kv_groups(kv_cache_config)
@@ -47,6 +49,7 @@ class WorkerMixin(_Base):
         runner.start_vtoken(config, group.kv_cache_spec.block_size, self.rank == 0)
         check_layout(runner.layout, runner.kv_caches)
 
+    @leaves_word
     def compile_or_warm_up_model(self) -> Any:
         """Once graphs are captured, see that the attention layers can be watched."""
         result = super().compile_or_warm_up_model()
@@ -54,6 +57,7 @@ class WorkerMixin(_Base):
         runner.taps.try_out(lambda: runner._dummy_run(1))
         return result
 
+    @leaves_word
     def execute_model(self, scheduler_output: Any) -> Any:
         """Hand the scheduler's directive to the runner; warm-up steps have none."""
         runner: Any = self.model_runner
@@ -62,6 +66,7 @@ class WorkerMixin(_Base):
         runner.taps.end()
         return runner.with_report(output)
 
+    @leaves_word
     def sample_tokens(self, grammar_output: Any) -> Any:
         """Send the report along with the sampled tokens."""
         runner: Any = self.model_runner
@@ -71,6 +76,7 @@ class WorkerMixin(_Base):
 class VTokenWorker(WorkerMixin, Worker):
     """vLLM's GPU worker with cuts."""
 
+    @leaves_word
     def _make_model_runner(self) -> Any:
         self.model_runner = super()._make_model_runner()
         self.adopt_runner()
@@ -80,6 +86,7 @@ class VTokenWorker(WorkerMixin, Worker):
 class VTokenCPUWorker(WorkerMixin, CPUWorker):
     """vLLM's CPU worker with cuts."""
 
+    @leaves_word
     def init_device(self) -> None:
         """The CPU worker builds its runner here."""
         super().init_device()
