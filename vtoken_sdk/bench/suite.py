@@ -47,15 +47,16 @@ class Step:
 
 STEPS = (
     Step("capacity", "bench capacity --model tiny", 120),
-    Step("capacity-smollm2", "bench capacity --policies h2o", 300),
-    Step("frontier", "bench frontier --model tiny --concurrency 4,8,16,32 --rounds 2", 300),
+    Step("capacity-smollm2", "bench capacity --policies random", 300),
+    Step("frontier", "bench frontier --model tiny", 360),
     Step("memory", "bench memory --model tiny", 120),
     Step("prefix", "bench prefix --model tiny", 120),
     Step("quality", "bench quality --quick", 360),
     Step(
         "overhead",
-        "bench overhead --batches 16 --steps 32 --model tiny --only hooks --only policy",
-        300,
+        "bench overhead --batches 16 --tokens 256 --steps 32 --only hooks --only 'no signal' "
+        "--only 'every 4th' --only policy",
+        360,
     ),
     Step("planner", "bench planner", 60),
     Step("relocation", "bench relocation --repeats 5", 120),
