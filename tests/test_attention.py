@@ -17,11 +17,12 @@ from vtoken_sdk.attention import (
     chunk_mass,
     decode_mass,
 )
+from vtoken_sdk.cut import SequenceCut
 from vtoken_sdk.errors import PolicyError
 from vtoken_sdk.keys import ScatteredKeys, StridedKeys, gather_keys
 from vtoken_sdk.recorder import MassRecorder, ScoredLayer, Step, WindowRecorder
 from vtoken_sdk.relocate import StridedKV
-from vtoken_sdk.runtime import SequenceCut, VTokenRuntime
+from vtoken_sdk.runtime import VTokenRuntime
 from vtoken_sdk.signals import CutSignals, SignalSource
 from vtoken_sdk.table import TokenTable
 from vtoken_sdk.view import LiveTokens, Moment

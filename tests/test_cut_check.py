@@ -9,11 +9,12 @@ import torch
 from vtoken_policies.random import Random
 
 from vtoken_sdk import runtime as runtime_module
+from vtoken_sdk.cut import SequenceCut
 from vtoken_sdk.cut_check import CutCheck
 from vtoken_sdk.errors import InvariantViolation
 from vtoken_sdk.planner import MovePlan, Snapshot, plan_beside, plan_in_place
 from vtoken_sdk.relocate import StridedKV, copy_kv
-from vtoken_sdk.runtime import SequenceCut, VTokenRuntime
+from vtoken_sdk.runtime import VTokenRuntime
 from vtoken_sdk.table import TokenTable
 from vtoken_sdk.view import Moment
 

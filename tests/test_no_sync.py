@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from tests.no_sync import HostWaits, NoSync
+from vtoken_sdk.cut import SequenceCut
 from vtoken_sdk.faults import FaultLog
 from vtoken_sdk.planner import Snapshot, plan_in_place
 from vtoken_sdk.policy import Policy, ScoringPolicy
 from vtoken_sdk.relocate import Mode, Relocator, StridedKV, copy_kv
-from vtoken_sdk.runtime import SequenceCut, VTokenRuntime
+from vtoken_sdk.runtime import VTokenRuntime
 from vtoken_sdk.selection import choose_victims
 from vtoken_sdk.table import TokenTable
 from vtoken_sdk.view import Moment

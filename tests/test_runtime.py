@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from vtoken_sdk import Policy, ScoringPolicy
+from vtoken_sdk.cut import SequenceCut
 from vtoken_sdk.errors import ConfigError, PolicyError, TableError
 from vtoken_sdk.invariants import check_token_conservation, check_unique_live_slots, content_hash
 from vtoken_sdk.relocate import ScatteredKV, StridedKV, copy_kv, gather_kv
-from vtoken_sdk.runtime import SequenceCut, VTokenRuntime
+from vtoken_sdk.runtime import VTokenRuntime
 from vtoken_sdk.tensors import ceil_div
 from vtoken_sdk.view import Moment
 

@@ -10,12 +10,12 @@ Two doors lead in:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
+from vtoken_sdk.cut import CutResult, SequenceCut
 from vtoken_sdk.cut_check import CutCheck
 from vtoken_sdk.errors import TableError
 from vtoken_sdk.faults import FaultLog
@@ -41,49 +41,6 @@ if TYPE_CHECKING:
     from vtoken_sdk.recorder import Recorder
     from vtoken_sdk.relocate import KVLayout
     from vtoken_sdk.signals import SignalSource
-    from vtoken_sdk.view import Moment
-
-
-@dataclass(frozen=True, slots=True)
-class SequenceCut:
-    """One sequence of a batched cut.
-
-    Attributes:
-        req_id: The request.
-        count: Tokens that leave.
-        moment: The eviction point.
-        leave: Table positions of the blocks that leave, or None for the last ones.
-        fresh: Blocks the sequence takes; they lie behind its own in the block table. As many more
-            have to leave.
-        label: What messages call the request; its id by default.
-    """
-
-    req_id: str
-    count: int
-    moment: Moment
-    leave: tuple[int, ...] | None = None
-    fresh: int = 0
-    label: str | None = None
-
-    @property
-    def name(self) -> str:
-        """What the request is called in messages."""
-        return self.req_id if self.label is None else self.label
-
-
-@dataclass(frozen=True, slots=True)
-class CutResult:
-    """What a batched cut did; tensors on the device, R sequences.
-
-    Attributes:
-        victims: Token ids that left, int64 ``[R, K]``; entries beyond a count are filler.
-        plan: The moves.
-        live: Token ids by dense index after the cut, int32 ``[R, N]``; filler beyond the length.
-    """
-
-    victims: Tensor
-    plan: MovePlan
-    live: Tensor
 
 
 class VTokenRuntime:

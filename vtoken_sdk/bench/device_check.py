@@ -32,10 +32,11 @@ from vtoken_sdk.bench.caches import (
     moved_to,
 )
 from vtoken_sdk.bench.relocation import pair_copy
+from vtoken_sdk.cut import CutResult, SequenceCut
 from vtoken_sdk.kv_rows import KERNEL_VARIABLE
 from vtoken_sdk.policy import ScoringPolicy
 from vtoken_sdk.relocate import KVLayout, Mode, Relocator, copy_kv
-from vtoken_sdk.runtime import CutResult, SequenceCut, VTokenRuntime
+from vtoken_sdk.runtime import VTokenRuntime
 from vtoken_sdk.view import Moment
 
 if TYPE_CHECKING:

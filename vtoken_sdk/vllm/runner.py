@@ -10,10 +10,11 @@ import torch
 from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, AsyncModelRunnerOutput, ModelRunnerOutput
 
 from vtoken_sdk.config import Variant, VTokenConfig
+from vtoken_sdk.cut import CutResult, SequenceCut
 from vtoken_sdk.recorder import Step
 from vtoken_sdk.registry import make_policy
 from vtoken_sdk.relocate import Relocator
-from vtoken_sdk.runtime import CutResult, SequenceCut, VTokenRuntime
+from vtoken_sdk.runtime import VTokenRuntime
 from vtoken_sdk.tensors import ceil_div, upload
 from vtoken_sdk.view import Moment
 from vtoken_sdk.vllm.directive import Cut, HeldBlocks, StepDirective, StepReport, external_id

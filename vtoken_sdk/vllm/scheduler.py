@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from vllm.logger import init_logger
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.request import RequestStatus
 
 from vtoken_sdk.config import (
     Variant,
@@ -25,10 +24,11 @@ from vtoken_sdk.config import (
     read_config,
 )
 from vtoken_sdk.errors import ConfigError, PolicyError, VTokenError
-from vtoken_sdk.reclaim import BudgetRule, PressureRule, RunningSequence
+from vtoken_sdk.reclaim import BudgetRule, PressureRule
 from vtoken_sdk.registry import make_policy
 from vtoken_sdk.selection import proper_hint
 from vtoken_sdk.tensors import ceil_div
+from vtoken_sdk.vllm.admission import AdmissionMixin
 from vtoken_sdk.vllm.canary import check_manager
 from vtoken_sdk.vllm.compat import check_kv_groups, check_worker_class
 from vtoken_sdk.vllm.directive import Cut, HeldBlocks, StepDirective, StepReport
@@ -37,6 +37,7 @@ from vtoken_sdk.vllm.kv_manager import DenseManager, NaiveManager, adopt
 from vtoken_sdk.vllm.observe import occupancy
 from vtoken_sdk.vllm.online_checks import check_blocks
 from vtoken_sdk.vllm.overrides import Limits, requested_budget
+from vtoken_sdk.vllm.pressure import PressureMixin
 from vtoken_sdk.vllm.publish import Publisher
 from vtoken_sdk.vllm.sharing import Sharer, worth_repacking
 
@@ -48,13 +49,8 @@ if TYPE_CHECKING:
 
 logger = init_logger(__name__)
 
-if TYPE_CHECKING:
-    _Base = Any  # mixed into classes of vLLM, which are untyped
-else:
-    _Base = object
 
-
-class VTokenMixin(_Base):
+class VTokenMixin(AdmissionMixin, PressureMixin):
     """Adds cuts to one of vLLM's schedulers."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -198,86 +194,10 @@ class VTokenMixin(_Base):
             return None
         return self.rule if budget == self.rule.budget else replace(self.rule, budget=budget)
 
-    # -- pressure -----------------------------------------------------------------------------
-
-    def _allocate_or_cut(
-        self, request: Request, num_new_tokens: int, *args: Any, **kwargs: Any
-    ) -> Any:
-        """Where a running request would not get its blocks, cut somebody and try again.
-
-        Only for running requests: what a waiting one hit in the prefix cache is not its own yet.
-        """
-        assert self.pressure is not None
-        blocks = self._allocate_slots(request, num_new_tokens, *args, **kwargs)
-        while blocks is None and request.status == RequestStatus.RUNNING:
-            relief = self.pressure.relieve(1, [self._seen(r) for r in self.running])
-            if relief.preempt:
-                break
-            for req_id, count in relief.cuts:
-                victim = self.requests[req_id]
-                self._cuts.append(self._cut(victim, count))
-            blocks = self._allocate_slots(request, num_new_tokens, *args, **kwargs)
-        if blocks is not None:
-            self._given[request.request_id] = (len(blocks.blocks[0]), num_new_tokens)
-        return blocks
-
-    def _seen(self, request: Request) -> RunningSequence:
-        """A request as the trigger sees it; while its prompt is read it is left alone.
-
-        So is one that shares blocks, whose cut would free few, and one that was given blocks in
-        this very call while others may hit those it has: it cannot move out of them any more.
-        """
-        budget, req_id = request.vtoken_budget, request.request_id
-        read = request.num_computed_tokens >= request.num_prompt_tokens
-        if read and self.dense.serves_cache(req_id):
-            shares = self.dense.shared_blocks(req_id, self._live(request))
-            read = not shares and req_id not in self._given
-        return RunningSequence(
-            request.request_id,
-            self._live(request),
-            cuttable=read and budget is not None,
-            budget=budget,
-        )
-
     def _live(self, request: Request) -> int:
         """Tokens of a request that are computed and not evicted."""
         computed: int = request.num_computed_tokens
         return computed - self.dense.removed.get(request.request_id, 0)
-
-    # -- admission ----------------------------------------------------------------------------
-
-    def _admission(self, req_id: str) -> tuple[int, int]:
-        """Peak tokens of a waiting request, and blocks the running ones have yet to claim.
-
-        A request that opted out of eviction is admitted by vLLM's rule: once what is known of its
-        text fits.
-        """
-        request = self.requests[req_id]
-        rule = self._rule_of(request)
-        peak = request.num_tokens
-        if rule:
-            peak = rule.peak_tokens(request.num_prompt_tokens, self._last(request))
-        return peak, sum(map(self._unclaimed_blocks, self.running))
-
-    def _unclaimed_blocks(self, request: Request) -> int:
-        """Blocks a running request does not hold yet but will.
-
-        Its own counters say whether the prompt is read: vLLM's ``is_prefill_chunk`` is not set yet
-        for a request that came in earlier in the same call.
-        """
-        rule = self._rule_of(request)
-        end, prompt = self._last(request), request.num_prompt_tokens
-        if rule is None:
-            top = request.num_tokens
-        elif request.num_computed_tokens < prompt:
-            top = rule.peak_tokens(prompt, end)
-        else:
-            top = rule.later_tokens(end)
-        held = len(self.dense.req_to_blocks[request.request_id])
-        if rule and request.num_computed_tokens >= prompt:
-            # What is shared may stay, and then comes on top of the budget.
-            held -= len(self.dense.shared_blocks(request.request_id, self._live(request)))
-        return max(ceil_div(top, self.dense.block_size) - held, 0)
 
     # -- cuts ---------------------------------------------------------------------------------
 
@@ -398,10 +318,6 @@ class VTokenMixin(_Base):
         """Length of the text when the request has generated all it may."""
         end: int = min(request.num_prompt_tokens + request.max_tokens, self.max_model_len)
         return end
-
-    def _last(self, request: Request) -> int:
-        """The end of the last token or draft that may need a place."""
-        return self._end(request) + int(self.num_spec_tokens)
 
     def _key(self, request: Request) -> int:
         """Hash what makes a request, once per life: its id is random and would not repeat."""

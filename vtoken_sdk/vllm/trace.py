@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from vtoken_sdk.config import Variant
-    from vtoken_sdk.runtime import CutResult
+    from vtoken_sdk.cut import CutResult
     from vtoken_sdk.vllm.directive import Cut
 
 
