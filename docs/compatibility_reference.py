@@ -17,7 +17,7 @@ TARGET = ROOT / "docs" / "reference" / "compatibility.md"
 HEADER = """\
 # Compatibility
 
-Generated from `vtoken_sdk/vllm/compat.py` by `docs/compatibility_reference.py`; change the code,
+Generated from `vtoken_sdk/vllm/features.py` by `docs/compatibility_reference.py`; change the code,
 not this page. `vtoken doctor` shows the same, and tries the machine it runs on.
 
 What is served has tests that show it to be right. What is refused is refused in the calling

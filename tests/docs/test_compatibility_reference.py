@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from tests.conftest import ROOT
-from vtoken_sdk.vllm.compat import REFUSALS
+from vtoken_sdk.vllm.features import REFUSALS
 
 
 def test_the_compatibility_page_is_what_the_code_refuses_by(run) -> None:

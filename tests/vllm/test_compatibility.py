@@ -13,14 +13,9 @@ import pytest
 from tests.conftest import ROOT
 from vtoken_sdk.errors import UnsupportedError
 from vtoken_sdk.vllm import engine_args
-from vtoken_sdk.vllm.compat import (
-    ENGINE_REFUSALS,
-    REFUSALS,
-    SERVED,
-    check_features,
-    check_kv_groups,
-)
+from vtoken_sdk.vllm.compat import check_features, check_kv_groups
 from vtoken_sdk.vllm.compat_table import Status, compatibility
+from vtoken_sdk.vllm.features import ENGINE_REFUSALS, REFUSALS, SERVED
 
 EVIDENCE = {
     "model runner V1": ("test_exactness.py", "test_exact"),
@@ -39,6 +34,8 @@ EVIDENCE = {
     "ngram speculation": ("test_features.py", "test_drafts_are_accepted"),
     "LoRA adapters": ("test_features.py", "test_requests_with_and_without_an_adapter_are_exact"),
     "fp8 KV cache": ("test_features.py", "test_fp8_is_exact"),
+    "data parallelism": ("test_data_parallel.py", "test_tokens_are_those_of_one_engine"),
+    "KV events": ("test_kv_events.py", "test_replayed_they_give_the_cache"),
     "eviction under pressure": ("test_pressure.py", "test_what_is_cut_stays_exact"),
     "aborted requests": ("test_edges.py", "test_an_aborted_request_leaves_nothing_behind"),
     "OpenAI server": ("test_serve.py", "test_a_streamed_answer_is_the_same"),
@@ -80,6 +77,10 @@ ASKED_FOR = {
     "multi-head latent attention": {"model_config.use_mla": True},
     "sliding-window and chunked attention": {"model_config.get_sliding_window": lambda self: 128},
     "ALiBi": {"model_config.hf_text_config.alibi": True},
+    "an eviction trace of several engines": {
+        "parallel_config.data_parallel_size": 2,
+        "additional_config": {"vtoken": {"policy": "random", "budget": 64, "trace": "cuts.jsonl"}},
+    },
     "images, audio and video": {"model_config.is_multimodal_model": True},
     "bidirectional attention within a prompt": {"model_config.is_mm_prefix_lm": True},
 }

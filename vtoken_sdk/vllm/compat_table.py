@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from vtoken_sdk.vllm.compat import ENGINE_REFUSALS, REFUSALS, SERVED, SERVED_VERSIONS
+from vtoken_sdk.vllm.compat import SERVED_VERSIONS
+from vtoken_sdk.vllm.features import ENGINE_REFUSALS, REFUSALS, SERVED
 
 
 class Status(StrEnum):
