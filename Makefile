@@ -64,7 +64,7 @@ lint: $(VENV)/.installed ## ruff, mypy and the pre-commit hooks
 	fi
 
 test: setup lint check ## Lint, then every test
-	@$(PY) -m pytest -m 'slow and not matrix'
+	@$(PY) -m pytest -m 'slow and not matrix' -n 2 --dist loadfile
 
 test-thorough: $(VENV)/.installed ## 100,000 steps of the state machine, other ones each time: minutes
 	@HYPOTHESIS_PROFILE=thorough $(PY) -m pytest tests/testing/test_state_machine.py
