@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from vtoken_sdk.bench.results import ResultFile
 
-MET, MISSED, UNKNOWN = "met", "missed", "not measured"
+MET, MISSED, UNKNOWN = "met", "missed", "not decided"
 NOTHING = "-"
 
 
@@ -57,7 +57,7 @@ class Figure:
         paper: The paper's, or :data:`NOTHING`.
         ours: Measured here.
         goal: What was to be reached; empty where there is no goal.
-        met: Whether it was; None where it was not measured, or there is no goal.
+        met: Whether it was; None where it was not measured, noise hides it, or there is no goal.
     """
 
     what: str

@@ -59,11 +59,18 @@ def _end_to_end(found: dict[str, Any] | None) -> tuple[Figure, ...]:
             paper.OVERHEAD,
             spread(found[name], share=True),
             GOAL,
-            sign * found[name]["median"] < INDIRECTION_GOAL,
+            _verdict([sign * found[name][end] for end in ("min", "max")]),
         )
         for name, sign in losses.items()
     ]
     return tuple(figures)
+
+
+def _verdict(losses: list[float]) -> bool | None:
+    """Whether the goal was met, in every round or in none; else the noise hides it."""
+    if max(losses) < INDIRECTION_GOAL:
+        return True
+    return False if min(losses) >= INDIRECTION_GOAL else None
 
 
 def _plot(batch: str, found: dict[str, Any]) -> Plot:
