@@ -61,6 +61,7 @@ STEPS = (
     Step("planner", "bench planner", 60),
     Step("relocation", "bench relocation --repeats 5", 120),
     Step("simulate-llama-3.1-8b", "simulate --preset llama-3.1-8b", 180),
+    Step("simulate-llama-3.1-8b-0.5", "simulate --preset llama-3.1-8b-0.5", 180),
     Step("simulate-qwen2.5-14b", "simulate --preset qwen2.5-14b", 180),
     Step("simulate-mooncake", "simulate mooncake --prefill-interval 512", 180),
 )

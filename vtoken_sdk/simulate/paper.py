@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 S = 16
 CONTEXT = 16_320
-"""Tokens of a context: 1,020 blocks, of which the paper's 6 requests need 6,120."""
+"""Tokens of a context of the paper's."""
 
 OUTPUT = 64
 """Tokens each request generates behind its context; a few are enough to see who is preempted."""
@@ -123,7 +123,10 @@ def run_preset(name: str, report: Callable[[dict[str, Any]], None], data: dict[s
         data: Is filled as figures come in, so that an interrupted run keeps what it has.
     """
     preset = check_preset(name)
-    data.update(asdict(preset), context=CONTEXT, blocks_per_context=blocks_for(CONTEXT, S))
+    each = blocks_for(CONTEXT, S)
+    data.update(
+        asdict(preset), context=CONTEXT, blocks_per_context=each, blocks_of_six_contexts=6 * each
+    )
     data["theirs_explained"] = explained(preset)
     data["waste"], data["below_half"] = [], below_half()
     data["cells"] = []

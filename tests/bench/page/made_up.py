@@ -210,6 +210,7 @@ def simulate_paper() -> ResultFile:
         "assumed": False,
         "context": 16_320,
         "blocks_per_context": 1020,
+        "blocks_of_six_contexts": 6121,
         "theirs_explained": {"lowest": 0.59, "highest": 0.66, "at_85_blocks": 61},
         "cells": [{**cell, "preemptions": 30 + i} for i, cell in enumerate(cells)],
         "waste": rows,

@@ -154,17 +154,18 @@ def test_goals_are_shown_as_the_result_judges_them() -> None:
 
 
 def test_simulations_are_judged_by_their_closed_forms() -> None:
-    full, tight, every, naive, ours = shown(made_up.simulate_paper()).section.figures
-    assert {f.verdict for f in (full, tight, every, naive)} == {"missed"}
+    full, six, tight, every, naive, ours = shown(made_up.simulate_paper()).section.figures
+    assert {f.verdict for f in (full, six, tight, every, naive)} == {"missed"}
     assert (ours.verdict, ours.ours) == ("met", "14 to 15 slots")
     result = made_up.simulate_paper()
+    result.data["blocks_of_six_contexts"] = 6120
     for cell in result.data["cells"]:
         cell |= {"at_once": cell["closed_form"], "preemptions": 0}
     result.data["native"] = 5
     for row in result.data["waste"]:
         row |= {"naive": row["formula"] + 0.009, "vtoken_most_slots": 16}
-    full, tight, every, naive, ours = shown(result).section.figures
-    assert {f.verdict for f in (full, tight, every, naive)} == {"met"}
+    full, six, tight, every, naive, ours = shown(result).section.figures
+    assert {f.verdict for f in (full, six, tight, every, naive)} == {"met"}
     assert ours.verdict == "missed"
 
 

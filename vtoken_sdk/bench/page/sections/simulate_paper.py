@@ -52,7 +52,14 @@ def _figures(data: Data, evicting: list[Any]) -> tuple[Figure, ...]:
             _at_once(full),
             "the paper's",
             all(cell["at_once"] == data["native"] for cell in full),
-        )
+        ),
+        Figure(
+            "Blocks that 6 contexts need in full",
+            count(paper.SIX_CONTEXTS),
+            count(data["blocks_of_six_contexts"]),
+            "the paper's",
+            data["blocks_of_six_contexts"] == paper.SIX_CONTEXTS,
+        ),
     ]
     for budget in dict.fromkeys(cell["budget"] for cell in evicting):
         cells = [cell for cell in evicting if cell["budget"] == budget]
