@@ -197,6 +197,14 @@ def test_the_summary_says_which_result_a_figure_is_from() -> None:
     assert paper.OTHER in page
 
 
+@pytest.mark.parametrize(("num_blocks", "whole"), [(128, False), (129, True)])
+def test_prefix_says_where_memory_was_not_short(num_blocks: int, whole: bool) -> None:
+    result = made_up.prefix()
+    settings = {**result.settings, "num_blocks": num_blocks}
+    about = shown(replace(result, settings=settings)).section.about
+    assert ("make nothing faster here" in about) is whole
+
+
 def test_rounds_that_selected_nothing_say_so() -> None:
     result = made_up.frontier()
     gain = next(iter(result.data["gains"].values()))
