@@ -122,6 +122,16 @@ def test_what_cannot_work_is_refused_before_anything_starts(
     assert message in capsys.readouterr().err
 
 
+def test_an_output_that_cannot_be_written_is_refused_before_anything_starts(
+    monkeypatch, capsys, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(module, "run_job", None)
+    (tmp_path / "file").touch()
+    for place in (tmp_path, tmp_path / "file" / "capacity.json"):
+        assert run(["bench", "capacity", "--model", "tiny", "--output", str(place)]) == 2
+        assert f"--output {place}" in capsys.readouterr().err
+
+
 def test_own_defaults_and_those_of_all(capsys) -> None:
     assert run(["bench", "memory", "--help"]) == 0
     told = " ".join(capsys.readouterr().out.split())

@@ -37,6 +37,16 @@ def test_impossible_pools_say_what_would_work():
         deal(settings(), workload(990, 995))
 
 
+def test_more_engines_than_requests_cost_nothing():
+    share = deal(settings(gpus=10**12), workload(1, 2))
+    assert [[r.prompt_tokens for r in gpu] for gpu in share.gpus] == [[1], [2]]
+
+
+def test_a_pool_that_no_memory_holds_is_refused():
+    with pytest.raises(ConfigError, match=r"--blocks 1000000000 is more than .* --gpus"):
+        settings(blocks=10**9)
+
+
 def test_a_trace_is_repeated_until_it_is_long_enough():
     requests = list(workload(5, 6, 7).requests)
     times = [r.arrival_s for r in repeat(requests, 14 / 3600)]

@@ -178,6 +178,21 @@ BAD = {
         [{"prompt": "x", "output_tokens": 4, "arrival_s": -1}],
         "'arrival_s': must be at least 0",
     ),
+    "huge number": (
+        "a.jsonl",
+        ['{"output_tokens": 4, "prompt_tokens": 1' + 400 * "0" + "}"],
+        "line 1, field 'prompt_tokens': is too large a number",
+    ),
+    "nested": (
+        "a.jsonl",
+        [{"output_tokens": 4, "prompt": "x"}, 100_000 * "["],
+        "line 2: is nested too deeply",
+    ),
+    "huge cell": (
+        "a.csv",
+        ["num_prefill_tokens,num_decode_tokens", f"4,{200_000 * '1'}"],
+        "line 2: no CSV: field larger than field limit",
+    ),
     "own empty": ("a.jsonl", [{"prompt": " ", "output_tokens": 4}], "'prompt': must be a text"),
     "chat": ("a.jsonl", [{"conversation": ["hello"]}], "'conversation[0]': must be an object"),
     "no turns": ("a.jsonl", [{"turns": []}], "'turns': must be a list that is not empty"),
@@ -192,10 +207,32 @@ def test_malformed_files_are_told_by_line_and_field(case, write):
     assert told in str(error.value)
 
 
-def test_bytes_that_are_no_text(tmp_path):
-    (tmp_path / "a.jsonl").write_bytes(b"\xff\xfe{")
-    with pytest.raises(ConfigError, match="no UTF-8 text"):
-        load_workload(tmp_path / "a.jsonl")
+@pytest.mark.parametrize("good", [0, 3_000])
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("a.jsonl", b'{"prompt_tokens": 9, "output_tokens": 4}\n'),
+        ("a.csv", b"num_prefill_tokens,num_decode_tokens\n"),
+    ],
+)
+def test_bytes_that_are_no_text(name, line, good, tmp_path):
+    lines = line + b"4,4\n" * (good - 1) if name == "a.csv" and good else line * good
+    (tmp_path / name).write_bytes(lines + b"\xff\xfe{")
+    with pytest.raises(ConfigError, match=f"a.*, line {good + 1}: is no UTF-8 text"):
+        load_workload(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.jsonl", '{"prompt_tokens": 9, "output_tokens": 4}'),
+        ("a.csv", "num_prefill_tokens,num_decode_tokens\r\n9,4\r\n"),
+    ],
+)
+def test_a_byte_order_mark_is_no_part_of_a_file(name, text, tmp_path):
+    (tmp_path / name).write_text(text, encoding="utf-8-sig", newline="")
+    (request,) = load_workload(tmp_path / name).requests
+    assert (request.prompt_tokens, request.output_tokens) == (9, 4)
 
 
 def test_an_unknown_name_lists_those_known():

@@ -50,7 +50,7 @@ STEPS = (
     Step("capacity-smollm2", "bench capacity --policies random", 300),
     Step("frontier", "bench frontier --model tiny", 360),
     Step("memory", "bench memory --model tiny", 120),
-    Step("prefix", "bench prefix --model tiny", 120),
+    Step("prefix", "bench prefix --model tiny --num-blocks 49", 180),
     Step("quality", "bench quality --quick", 360),
     Step(
         "overhead",

@@ -237,10 +237,13 @@ def prefix(
 def execute(bench: LoadBench, call: Call) -> None:
     """Run a bench; what it measured is written and shown however it ends."""
     from vtoken_sdk.bench.child import Terminated, sigterm_interrupts
+    from vtoken_sdk.bench.keeping import Keeper
     from vtoken_sdk.bench.load.collect import collect
     from vtoken_sdk.bench.progress import Progress
-    from vtoken_sdk.bench.results import ResultFile, write_result
+    from vtoken_sdk.bench.results import write_result
 
+    command = shlex.join(["vtoken", *call.arguments])
+    keeper = Keeper(call.output, bench.name, command, bench.to_dict())  # before anything is run
     with sigterm_interrupts():
         try:
             found = collect(
@@ -249,13 +252,7 @@ def execute(bench: LoadBench, call: Call) -> None:
         except KeyboardInterrupt as interrupt:
             raise typer.Exit(_code(isinstance(interrupt, Terminated))) from None
     data = bench.summarise(found.rows, found.results) if found.rows else {}
-    result = ResultFile(
-        bench.name,
-        shlex.join(["vtoken", *call.arguments]),
-        bench.to_dict(),
-        data,
-        complete=found.ended is None,
-    )
+    result = keeper.result(data, complete=found.ended is None)
     if call.output and data:
         write_result(call.output, result)
     if call.as_json:

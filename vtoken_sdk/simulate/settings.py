@@ -23,6 +23,9 @@ AUTO = "auto"
 
 HOUR = 3600.0
 
+MOST_BLOCKS = 10_000_000
+"""vLLM has an object for each block of a pool: a few gigabytes for so many."""
+
 
 @dataclass(frozen=True, slots=True)
 class SimulateSettings:
@@ -98,6 +101,11 @@ class SimulateSettings:
                 raise ConfigError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
         if self.blocks < 2:
             raise ConfigError(f"--blocks must be at least 2 (one is vLLM's), got {self.blocks}")
+        if self.blocks > MOST_BLOCKS:
+            raise ConfigError(
+                f"--blocks {self.blocks} is more than the {MOST_BLOCKS} whose numbers fit into "
+                "memory; deal the requests out to several engines with --gpus"
+            )
         if self.only is not None and self.only > self.gpus:
             raise ConfigError(f"--only {self.only} is more than there are --gpus {self.gpus}")
         if self.hours is not None and not 0 < self.hours < float("inf"):
@@ -162,8 +170,8 @@ def deal(settings: SimulateSettings, workload: Workload) -> Share:
         )
     left_out = len(workload.requests) - len(fits)
     requests = repeat(fits, settings.hours)
-    gpus = tuple(tuple(requests[at :: settings.gpus]) for at in range(settings.gpus))
-    chosen = tuple(share for share in gpus[: settings.only] if share)
+    busy = min(settings.gpus, len(requests), settings.only or settings.gpus)
+    chosen = tuple(tuple(requests[at :: settings.gpus]) for at in range(busy))
     return Share(chosen, context, left_out)
 
 

@@ -65,10 +65,7 @@ def recognise(path: Path) -> Format:
     if path.suffix not in known:
         raise ConfigError(f"{path}: the name must end in {' or '.join(sorted(known))}")
     candidates = [kind for kind in FORMATS if kind.suffix == path.suffix]
-    try:
-        first = next(candidates[0].rows(path), None)
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path} is no UTF-8 text") from None
+    first = next(candidates[0].rows(path), None)
     if first is None:
         raise ConfigError(f"{path} has no records")
     for kind in candidates:

@@ -71,6 +71,8 @@ class Row:
                 raise ValueError
         except (TypeError, ValueError):
             raise self.fault(field, f"must be a number, got {value!r}") from None
+        except OverflowError:
+            raise self.fault(field, "is too large a number") from None
         return number
 
     def text(self, field: str) -> str:
@@ -113,12 +115,15 @@ def json_rows(path: Path) -> Iterator[Row]:
     Raises:
         ConfigError: At a line that is none.
     """
-    with path.open(encoding="utf-8") as file:
+    with path.open("rb") as file:
         for number, line in enumerate(file, 1):
-            if not line.strip():
+            text = _decoded(path, number, line)
+            if not text.strip():
                 continue
             try:
-                value = json.loads(line)
+                value = json.loads(text)
+            except RecursionError:
+                raise ConfigError(f"{path.name}, line {number}: is nested too deeply") from None
             except ValueError as error:
                 raise ConfigError(f"{path.name}, line {number}: no JSON: {error}") from None
             if not isinstance(value, dict):
@@ -130,14 +135,27 @@ def csv_rows(path: Path) -> Iterator[Row]:
     """The rows of a CSV file with a header.
 
     Raises:
-        ConfigError: At a row with too many or too few cells.
+        ConfigError: At a row with too many or too few cells, or one that cannot be read.
     """
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file)
-        for fields in reader:
-            row = Row(path.name, reader.line_num, fields)
-            if None in fields:
-                raise row.fault(
-                    reader.fieldnames[-1] if reader.fieldnames else "", "has more behind it"
-                )
-            yield row
+    with path.open("rb") as file:
+        lines = (_decoded(path, number, line) for number, line in enumerate(file, 1))
+        reader = csv.DictReader(lines)
+        try:
+            for fields in reader:
+                row = Row(path.name, reader.line_num, fields)
+                if None in fields:
+                    raise row.fault(
+                        reader.fieldnames[-1] if reader.fieldnames else "", "has more behind it"
+                    )
+                yield row
+        except csv.Error as error:
+            line = reader.line_num + 1  # it counts those it could read
+            raise ConfigError(f"{path.name}, line {line}: no CSV: {error}") from None
+
+
+def _decoded(path: Path, number: int, line: bytes) -> str:
+    """A line as text, without the mark that some editors put at the beginning of a file."""
+    try:
+        return line.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path.name}, line {number}: is no UTF-8 text") from None

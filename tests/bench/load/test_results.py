@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vtoken_sdk.bench.load.capacity import CapacityBench
+from vtoken_sdk.bench.load.collect import for_all
 from vtoken_sdk.bench.load.fill import FillMeter
 from vtoken_sdk.bench.load.frontier import SPREAD, FrontierBench
 from vtoken_sdk.bench.load.memory import MemoryBench
@@ -91,6 +92,26 @@ def test_frontier(factor, met) -> None:
     assert f"{factor:.2f}" in shown(FRONTIER, data)
 
 
+def test_no_point_within_the_bound_is_a_goal_missed() -> None:
+    rows = frontier_rows(2.0)
+    for row in rows:
+        if (row["cell"], row["round"]) == ("vtoken random", 1):
+            row["p95_latency_s"] = 9.0
+    data = FRONTIER.summarise(rows, [])
+    assert data["gains"]["vtoken random"]["selected"] == [8, None]
+    assert list(data["goals"].values()) == [False, False, True]
+
+
+def test_a_goal_of_all_needs_all_of_them() -> None:
+    def positive(value: float) -> bool:
+        return value > 0
+
+    assert for_all([1, 2], positive) is True
+    assert for_all([1, None], positive) is None
+    assert for_all([-1, None], positive) is False
+    assert for_all([], positive) is None
+
+
 def test_an_interrupted_frontier_uses_whole_rounds_only() -> None:
     rows = frontier_rows(2.0)[:-1]  # the last point of vToken's second round is missing
     data = FRONTIER.summarise(rows, [])
@@ -109,7 +130,7 @@ def test_where_nothing_is_within_the_bound_that_is_said() -> None:
     ]
     data = FRONTIER.summarise(slow, [])
     assert data["gains"]["vtoken random"]["selected"] == [None, None]
-    assert next(iter(data["goals"].values())) is None
+    assert next(iter(data["goals"].values())) is False
     assert "none within" in shown(FRONTIER, data)
 
 

@@ -120,7 +120,7 @@ def prefix() -> ResultFile:
         "same_tokens": {"native = native + cache": {"requests": 64, "same": 64}},
         "goals": {"a prefix cache changes no token": True},
     }
-    return result("prefix", data, {**LOAD, "shared": 256})
+    return result("prefix", data, {**LOAD, "shared": 256, "concurrency": 8})
 
 
 def _blocks(mean: float) -> Data:

@@ -112,6 +112,18 @@ def without_digests(rows: Iterable[Row]) -> list[Row]:
     return [{key: value for key, value in row.items() if key != "digests"} for row in rows]
 
 
+def for_all(values: Sequence[float | None], holds: Callable[[float], bool]) -> bool | None:
+    """Whether a goal was met by all: one that missed it is enough to tell, one met is not.
+
+    Args:
+        values: One per engine; None where it was not measured.
+        holds: Whether a value meets the goal.
+    """
+    if any(value is not None and not holds(value) for value in values):
+        return False
+    return None if not values or None in values else True
+
+
 def all_same(tokens: Mapping[str, Mapping[str, int]]) -> bool | None:
     """Whether every comparison was one of equals; None if nothing was compared."""
     return all(pair["same"] == pair["requests"] for pair in tokens.values()) if tokens else None

@@ -15,6 +15,7 @@ from vtoken_sdk.bench.load.collect import (
     Row,
     all_same,
     compare_tokens,
+    for_all,
     tokens_line,
     without_digests,
 )
@@ -136,15 +137,16 @@ class FrontierBench:
         return [gain for gain in found if gain]
 
     def _goals(self, found: dict[str, Any]) -> dict[str, bool | None]:
+        """No point within the bound is a goal missed."""
         ours = [found.get(f"vtoken {policy}") for policy in self.load.policies]
-        measured = all(gain and "throughput_gain" in gain for gain in ours)
-        gain = [g["throughput_gain"]["median"] for g in ours if g] if measured else []
-        p95 = [g["p95_ratio_at_reference"]["median"] for g in ours if g] if measured else []
+        none = {"median": 0.0}
+        gain = [g and g.get("throughput_gain", none)["median"] for g in ours]
+        p95 = [g and g["p95_ratio_at_reference"]["median"] for g in ours]
         return {
-            f"throughput over naive >= {GAIN_GOAL} for every policy": min(gain) >= GAIN_GOAL
-            if gain
-            else None,
-            "p95 at C_ref no worse than naive's": max(p95) <= 1 if p95 else None,
+            f"throughput over naive >= {GAIN_GOAL} for every policy": for_all(
+                gain, lambda ratio: ratio >= GAIN_GOAL
+            ),
+            "p95 at C_ref no worse than naive's": for_all(p95, lambda ratio: ratio <= 1),
         }
 
     def show(self, data: dict[str, Any]) -> Iterator[tuple[list[str], list[list[str]]] | str]:

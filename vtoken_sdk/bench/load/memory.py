@@ -10,11 +10,12 @@ from vtoken_sdk.bench.load.collect import (
     Row,
     all_same,
     compare_tokens,
+    for_all,
     tokens_line,
     without_digests,
 )
 from vtoken_sdk.bench.load.fill import BINS
-from vtoken_sdk.bench.load.settings import LoadSettings, model_of
+from vtoken_sdk.bench.load.settings import LoadSettings, cells, model_of
 from vtoken_sdk.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -69,18 +70,18 @@ class MemoryBench:
         tokens = compare_tokens(rows, naive_pairs(self.load))
         found = {row.pop("cell"): row for row in without_digests(rows)}
         ours = [
-            figures["worst_waste_blocks_per_request"]
-            for name, figures in found.items()
-            if name.startswith("vtoken ")
+            found.get(cell.name, {}).get("worst_waste_blocks_per_request")
+            for cell in cells(self.load)
+            if cell.variant == "vtoken"
         ]
         return {
             "cells": found,
             "requests": results[0] if results else None,
             "same_tokens": tokens,
             "goals": {
-                "vtoken wastes below one block per request, always": max(ours) < 1
-                if ours
-                else None,
+                "vtoken wastes below one block per request, always": for_all(
+                    ours, lambda blocks: blocks < 1
+                ),
                 "same tokens": all_same(tokens),
             },
         }

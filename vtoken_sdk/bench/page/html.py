@@ -62,8 +62,7 @@ def _summary(entries: Sequence[Entry]) -> str:
     cells = "\n".join(_figure_row(figure, entry) for entry, figure in rows)
     return (
         '<section id="summary"><h2>Beside the paper</h2>\n<p class="about">'
-        f"The paper: {escape(paper.SOURCE)}. Its models, machine and loads are other ones: the "
-        "kind of effect can be compared, the numbers cannot.</p>\n"
+        f"The paper: {escape(paper.SOURCE)}. {escape(paper.OTHER)}</p>\n"
         f"{_tally(figure for _, figure in rows)}"
         f'<div class="scroll"><table class="figures"><thead>{_head(("", *FIGURES_HEADER))}</thead>'
         f"<tbody>{cells}</tbody></table></div></section>"

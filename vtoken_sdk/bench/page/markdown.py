@@ -22,10 +22,12 @@ def page(entries: Sequence[Entry], drawn: str) -> str:
         drawn: Name of the HTML file, which has the plots.
     """
     lines = [f"# {TITLE}", "", INTRO, "", f"The plots are in [{drawn}]({drawn}).", ""]
-    figures = [figure for entry in entries for figure in entry.section.figures]
-    if figures:
-        lines += ["## Beside the paper", "", f"The paper: {paper.SOURCE}.", ""]
-        lines += [*_figures(figures), ""]
+    summary = [
+        (_link(entry), *_cells(figure)) for entry in entries for figure in entry.section.figures
+    ]
+    if summary:
+        lines += ["## Beside the paper", "", f"The paper: {paper.SOURCE}. {paper.OTHER}", ""]
+        lines += [*_table(("result", *FIGURES_HEADER), summary), ""]
     for entry in entries:
         lines += _section(entry)
     return "\n".join(lines).rstrip() + "\n"
@@ -50,8 +52,16 @@ def _section(entry: Entry) -> Iterator[str]:
 
 
 def _figures(figures: Sequence[Figure]) -> Iterator[str]:
-    rows = [(f.what, f.paper, f.ours, f.goal or NOTHING, f.verdict) for f in figures]
-    return _table(FIGURES_HEADER, rows)
+    return _table(FIGURES_HEADER, list(map(_cells, figures)))
+
+
+def _cells(figure: Figure) -> tuple[str, ...]:
+    return figure.what, figure.paper, figure.ours, figure.goal or NOTHING, figure.verdict
+
+
+def _link(entry: Entry) -> str:
+    """Which result a figure is from: several may be of one bench."""
+    return f"[{entry.name}]({entry.name}.json)"
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

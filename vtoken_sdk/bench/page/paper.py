@@ -12,6 +12,11 @@ SOURCE = (
     "H100 80 GB, Mistral-7B, Llama-3.1-8B and Qwen2.5-14B, ShareGPT and LongBench"
 )
 
+OTHER = (
+    "Its models, machine and loads are other ones: the kind of effect can be compared, the numbers "
+    "cannot."
+)
+
 CAPACITY = "Native 5, Naive 5, vToken 8 (Llama-3.1-8B, 5,427 blocks, 16K context)"
 CAPACITY_HALF = "11 → 22 (Llama-3.1-8B, gpu_memory_utilization 0.50)"
 CAPACITY_QWEN = "3 → 6 (Qwen2.5-14B, 3,261 blocks)"

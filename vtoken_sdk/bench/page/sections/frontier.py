@@ -96,8 +96,8 @@ def _gains(data: Data) -> Table:
     rows = tuple(
         (
             name,
-            ", ".join(map(str, gain["selected"])),
-            ", ".join(map(str, gain["naive_selected"])),
+            _selected(gain["selected"]),
+            _selected(gain["naive_selected"]),
             spread(gain.get("throughput_gain")),
             spread(gain.get("p95_ratio")),
             spread(gain.get("p95_ratio_at_reference")),
@@ -108,8 +108,15 @@ def _gains(data: Data) -> Table:
         "engine", "selected in flight", "naive's", "throughput over naive", "p95 over naive",
         "p95 at C_ref over naive",
     )  # fmt: skip
-    note = "One selection per round; median of the rounds, smallest and largest in brackets."
+    note = (
+        "One selection per round, none where no point is within the bound; median of the rounds, "
+        "smallest and largest in brackets."
+    )
     return Table("Gains under the SLA rule", header, rows, note)
+
+
+def _selected(levels: list[int | None]) -> str:
+    return ", ".join("none" if level is None else str(level) for level in levels)
 
 
 def _points(data: Data) -> Table:

@@ -31,7 +31,8 @@ def section(result: ResultFile) -> Section:
         "Prefix caching: requests that begin alike",
         "So many requests share the first "
         f"{count(result.settings['shared'])} tokens of their prompts (the sharing degree). "
-        + setting_line(result.settings),
+        + setting_line(result.settings)
+        + _pressure(result.settings),
         given(*_figures(data), same_tokens(data)),
         (
             _plot(data, "retained_blocks", "Blocks retained", "blocks"),
@@ -41,6 +42,17 @@ def section(result: ResultFile) -> Section:
             *tokens_table(data),
         ),
         _headline(data),
+    )
+
+
+def _pressure(settings: Data) -> str:
+    """Said where memory was not short: blocks saved make nothing faster then."""
+    per_request = -(-settings["context"] // settings["block_size"])
+    if (settings["num_blocks"] - 1) // per_request < settings["concurrency"]:
+        return ""
+    return (
+        f" The pool holds all {count(settings['concurrency'])} requests in flight whole, so blocks "
+        "saved make nothing faster here."
     )
 
 
