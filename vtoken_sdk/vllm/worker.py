@@ -9,7 +9,7 @@ from vllm.v1.worker.gpu_worker import Worker
 
 from vtoken_sdk.config import read_config
 from vtoken_sdk.vllm.canary import check_layout, check_runner
-from vtoken_sdk.vllm.compat import check_kv_groups
+from vtoken_sdk.vllm.compat import check_kv_groups, check_layers
 from vtoken_sdk.vllm.directive import StepDirective
 from vtoken_sdk.vllm.ending import leaves_word
 from vtoken_sdk.vllm.runner_v1 import V1Runner
@@ -41,6 +41,7 @@ class WorkerMixin(_Base):
     def initialize_from_config(self, kv_cache_config: Any) -> None:
         """Once the cache exists, find its layout and try it."""
         check_kv_groups(kv_cache_config)
+        check_layers(self.vllm_config.compilation_config.static_forward_context.values())
         super().initialize_from_config(kv_cache_config)
         config = read_config(self.vllm_config.additional_config)
         assert config is not None
