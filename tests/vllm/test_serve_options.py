@@ -120,6 +120,6 @@ def test_what_fails_in_vllms_server_is_told_in_a_last_line(tiny, monkeypatch, ca
         raise ValueError("Loading lora a failed:\nNo adapter found")
 
     monkeypatch.setattr(ServeSubcommand, "cmd", fail)
-    with pytest.raises(EngineError, match="ended: Loading lora a failed: No adapter found$"):
+    with pytest.raises(EngineError, match=r"ended: Loading lora a failed: No adapter found$"):
         serve._run(args(tiny))
     assert "Traceback" in capsys.readouterr().err
