@@ -60,6 +60,10 @@ ASKED_FOR = {
         "speculative_config": ngram,
         "additional_config": WATCHING,
     },
+    "speculative decoding with pipeline parallelism": {
+        "speculative_config": ngram,
+        "parallel_config.pipeline_parallel_size": 2,
+    },
     "KV transfer and offloading": {"kv_transfer_config": object()},
     "pipeline parallelism under policies that need signals": {
         "parallel_config.pipeline_parallel_size": 2,

@@ -122,6 +122,11 @@ REFUSALS = (
         lambda c: c.speculative_config is not None and Signal.ATTENTION in _signals(c),
     ),
     Refusal(
+        "speculative decoding with pipeline parallelism",
+        "never seen to work together; use pipeline_parallel_size=1, or drop speculative_config",
+        lambda c: c.speculative_config is not None and c.parallel_config.pipeline_parallel_size > 1,
+    ),
+    Refusal(
         "KV transfer and offloading",
         "connectors move whole blocks by position; drop kv_transfer_config and kv_offloading_size",
         lambda c: c.kv_transfer_config is not None,
