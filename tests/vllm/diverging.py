@@ -27,3 +27,14 @@ class Unheeding(OwnMind):
     def __init__(self, **rest):
         super().__init__(**rest)
         ranks.TensorParallelRanks.first = lambda _self, tensor: tensor.clone()
+
+
+class FailsOnOne(OwnMind):
+    """Raises on the rank whose errors vLLM does not hear."""
+
+    name = "fails-on-one"
+
+    def score(self, seq):
+        if distributed.get_rank():
+            raise RuntimeError("only here")
+        return super().score(seq)

@@ -9,13 +9,15 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+import torch
 
 from tests.conftest import ROOT
 from vtoken_sdk.errors import UnsupportedError
 from vtoken_sdk.vllm import engine_args
-from vtoken_sdk.vllm.compat import check_features, check_kv_groups
+from vtoken_sdk.vllm.compat import check_features, check_kv_groups, check_layers
 from vtoken_sdk.vllm.compat_table import Status, compatibility
 from vtoken_sdk.vllm.features import ENGINE_REFUSALS, REFUSALS, SERVED
+from vtoken_sdk.vllm.signals import check_impl
 
 EVIDENCE = {
     "model runner V1": ("test_exactness.py", "test_exact"),
@@ -37,6 +39,7 @@ EVIDENCE = {
     "data parallelism": ("test_data_parallel.py", "test_tokens_are_those_of_one_engine"),
     "KV events": ("test_kv_events.py", "test_replayed_they_give_the_cache"),
     "eviction under pressure": ("test_pressure.py", "test_what_is_cut_stays_exact"),
+    "streaming input": ("test_streaming_input.py", "test_a_prompt_in_parts_is_never_cut"),
     "aborted requests": ("test_edges.py", "test_an_aborted_request_leaves_nothing_behind"),
     "OpenAI server": ("test_serve.py", "test_a_streamed_answer_is_the_same"),
 }
@@ -57,6 +60,10 @@ ASKED_FOR = {
         "speculative_config": ngram,
         "additional_config": WATCHING,
     },
+    "speculative decoding with pipeline parallelism": {
+        "speculative_config": ngram,
+        "parallel_config.pipeline_parallel_size": 2,
+    },
     "KV transfer and offloading": {"kv_transfer_config": object()},
     "pipeline parallelism under policies that need signals": {
         "parallel_config.pipeline_parallel_size": 2,
@@ -70,6 +77,8 @@ ASKED_FOR = {
         "cache_config.cache_dtype": "fp8",
         "additional_config": WATCHING,
     },
+    "KV caches of several types": {"cache_config.kv_cache_dtype_skip_layers": ["0"]},
+    "HiSparse": {"attention_config.hisparse_config": object()},
     "fast prefill by KV sharing": {"cache_config.kv_sharing_fast_prefill": True},
     "models that do not generate text": {"model_config.runner_type": "pooling"},
     "encoder-decoder models": {"model_config.is_encoder_decoder": True},
@@ -138,6 +147,29 @@ def test_caches_of_another_kind_are_refused():
     groups = [SimpleNamespace(kv_cache_spec=object())] * 2
     with pytest.raises(UnsupportedError, match="full attention"):
         check_kv_groups(SimpleNamespace(kv_cache_groups=groups))
+
+
+def test_step1_has_alibi_though_its_configuration_does_not_say(vllm_config):
+    wishes = {"model_config.architectures": ["Step1ForCausalLM"]}
+    with (
+        asking_for(vllm_config, wishes),
+        pytest.raises(UnsupportedError, match=r"^ALiBi: not served"),
+    ):
+        check_features(vllm_config)
+
+
+def test_layers_with_alibi_are_refused_by_the_engine_whatever_the_model_is_called():
+    plain, slopes = SimpleNamespace(alibi_slopes=None), torch.ones(4)
+    check_layers([SimpleNamespace(impl=plain), SimpleNamespace()])
+    with pytest.raises(UnsupportedError, match=r"^ALiBi: not served"):
+        check_layers([SimpleNamespace(impl=SimpleNamespace(alibi_slopes=slopes))])
+
+
+def test_the_attention_signal_is_refused_where_sinks_are_tensors():
+    check_impl(SimpleNamespace(logits_soft_cap=0, sinks=None))
+    for impl in (SimpleNamespace(sinks=torch.ones(4)), SimpleNamespace(logits_soft_cap=30.0)):
+        with pytest.raises(UnsupportedError, match="attention signal does not know"):
+            check_impl(impl)
 
 
 def test_the_table_has_every_row_once():

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.vllm.check import assert_exact, check_cuts, judge
 from tests.vllm.lab import Engine, random_requests
+from vtoken_sdk.vllm.worker import _is_heard
 
 REQUESTS = random_requests("w", (400, 40, 97, 200), (70, 60, 100, 60))
 
@@ -41,6 +43,7 @@ ENGINES = {
     **{f"one {policy}": partial(engine, policy, in_process=True) for policy in POLICIES},
     "two own_mind": partial(two_ranks, f"{DIVERGING}:OwnMind"),
     "two unheeding": partial(two_ranks, f"{DIVERGING}:Unheeding"),
+    "two fails_on_one": partial(two_ranks, f"{DIVERGING}:FailsOnOne", strict=True),
 }
 
 
@@ -66,6 +69,23 @@ def test_ranks_that_keep_different_tokens_are_stopped(run):
         AssertionError, match="ranks: tokens kept on rank 1 are not those on rank 0"
     ):
         run("two unheeding")
+
+
+def test_a_rank_that_fails_alone_ends_the_engine(run):
+    """vLLM hears of the first rank only, which would wait for the other for five minutes."""
+    with pytest.raises(AssertionError, match=r"rank 1 has failed: policy 'fails-on-one'"):
+        run("two fails_on_one")
+
+
+@pytest.mark.parametrize(("backend", "heard"), [("mp", [4]), ("ray", list(range(8)))])
+def test_which_ranks_are_heard(backend, heard):
+    parallel = SimpleNamespace(
+        distributed_executor_backend=backend,
+        tensor_parallel_size=4,
+        prefill_context_parallel_size=1,
+        world_size=8,
+    )
+    assert [rank for rank in range(8) if _is_heard(parallel, rank)] == heard
 
 
 def victims(result):

@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from tests.conftest import ROOT
-from vtoken_sdk.errors import ConfigError, UnknownPolicyError, UnsupportedError
+from vtoken_sdk.errors import ConfigError, EngineError, UnknownPolicyError, UnsupportedError
+from vtoken_sdk.vllm import serve
 from vtoken_sdk.vllm.serve_args import MIDDLEWARE, ServeSettings, server_args
 
 OTHERS = "starlette.middleware.gzip.GZipMiddleware"
@@ -70,6 +71,20 @@ REFUSED = {
     "pipeline parallelism": (("-pp", "2"), {}, UnsupportedError, "drop enforce_eager"),
     "gRPC": (("--grpc",), {}, UnsupportedError, "drop --grpc"),
     "tools without a parser": (("--enable-auto-tool-choice",), {}, ConfigError, "tool-call-parser"),
+    "a parser of tools": (
+        ("--enable-auto-tool-choice", "--tool-call-parser", "nope"),
+        {},
+        ConfigError,
+        "--tool-call-parser nope.*hermes",
+    ),
+    "a socket": (("--uds", "no/such/folder/s"), {}, ConfigError, "--uds.*folder"),
+    "defaults": (("--generation-config", "/no/such"), {}, ConfigError, "vLLM refuses.*/no/such"),
+    "offloading": (
+        ("--kv-offloading-size", "1"),
+        {},
+        UnsupportedError,
+        "drop .*kv_offloading_size",
+    ),
     "a policy": ((), {"policy": "h3o"}, UnknownPolicyError, "h3o"),
     "a budget": ((), {"budget": 51}, ConfigError, "at least 52"),
     "an interval": ((), {"prefill_interval": 100}, ConfigError, "use 128"),
@@ -95,3 +110,16 @@ def test_a_refusal_ends_with_code_2_and_one_message(tiny, tmp_path):
     assert done.returncode == 2
     assert "Error: vLLM does not take this" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_what_fails_in_vllms_server_is_told_in_a_last_line(tiny, monkeypatch, capsys):
+    """Such as an adapter that is not there, which shows once the engine runs."""
+    from vllm.entrypoints.cli.serve import ServeSubcommand
+
+    def fail(_args):
+        raise ValueError("Loading lora a failed:\nNo adapter found")
+
+    monkeypatch.setattr(ServeSubcommand, "cmd", fail)
+    with pytest.raises(EngineError, match=r"ended: Loading lora a failed: No adapter found$"):
+        serve._run(args(tiny))
+    assert "Traceback" in capsys.readouterr().err

@@ -16,6 +16,8 @@ from vtoken_sdk.policy import Signal
 from vtoken_sdk.vllm.features import REFUSALS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from vtoken_sdk.policy import Policy
 
 SERVED_VERSIONS = ("0.32", "0.33")
@@ -132,6 +134,24 @@ def check_kv_groups(kv_cache_config: Any) -> None:
     (spec,) = specs
     if spec.sliding_window or spec.attention_chunk_size or spec.non_causal:
         raise UnsupportedError("vToken serves full causal attention only, in every layer")
+
+
+def check_layers(layers: Iterable[Any]) -> None:
+    """Refuse attention that tells tokens by their place in memory, whatever the model is called.
+
+    Args:
+        layers: The layers of vLLM's ``static_forward_context``.
+
+    Raises:
+        UnsupportedError: If one has ALiBi.
+    """
+    if any(
+        getattr(getattr(layer, "impl", None), "alibi_slopes", None) is not None for layer in layers
+    ):
+        raise UnsupportedError(
+            "ALiBi: not served by vToken; distances are read off the order in memory; use a model "
+            "with rotary embeddings"
+        )
 
 
 def check_worker_class(vllm_config: Any) -> None:

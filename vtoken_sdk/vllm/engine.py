@@ -175,9 +175,11 @@ def _vllm_config(arguments: dict[str, Any]) -> Any:
     except Exception as error:  # it builds configurations, which raise what they like
         raise _refused(error, arguments["model"]) from error
     try:
-        return engine.create_engine_config()
+        vllm_config = engine.create_engine_config()
+        vllm_config.model_config.try_get_generation_config()  # else read once the engine runs
     except Exception as error:  # pydantic, transformers, the hub: each has errors of its own
         raise _refused(error, arguments["model"]) from error
+    return vllm_config
 
 
 def _refused(error: Exception, model: str) -> ConfigError:

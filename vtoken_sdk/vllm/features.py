@@ -72,6 +72,7 @@ SERVED = (
     Served("data parallelism", "each engine evicts for itself; metrics are added up"),
     Served("KV events", "blocks that a cut takes out of the prefix cache are told as removed"),
     Served("eviction under pressure", "trigger='pressure': results depend on load"),
+    Served("streaming input", "requests whose prompt comes in parts keep all of their tokens"),
     Served("aborted requests", "at any time; their blocks come back"),
     Served("OpenAI server", "completions and chat, streamed or not, with vtoken serve"),
 )
@@ -121,8 +122,13 @@ REFUSALS = (
         lambda c: c.speculative_config is not None and Signal.ATTENTION in _signals(c),
     ),
     Refusal(
+        "speculative decoding with pipeline parallelism",
+        "never seen to work together; use pipeline_parallel_size=1, or drop speculative_config",
+        lambda c: c.speculative_config is not None and c.parallel_config.pipeline_parallel_size > 1,
+    ),
+    Refusal(
         "KV transfer and offloading",
-        "connectors move whole blocks by position; drop kv_transfer_config",
+        "connectors move whole blocks by position; drop kv_transfer_config and kv_offloading_size",
         lambda c: c.kv_transfer_config is not None,
     ),
     Refusal(
@@ -161,6 +167,16 @@ REFUSALS = (
         "fp8 KV cache under policies that need signals",
         "its keys are not numbers a policy can use; use kv_cache_dtype='auto'",
         lambda c: c.cache_config.cache_dtype in FP8_KV and bool(_signals(c)),
+    ),
+    Refusal(
+        "KV caches of several types",
+        "tokens are moved in all layers alike; drop kv_cache_dtype_skip_layers",
+        lambda c: bool(c.cache_config.kv_cache_dtype_skip_layers),
+    ),
+    Refusal(
+        "HiSparse",
+        "it keeps blocks on the host by position; drop hisparse_config",
+        lambda c: c.attention_config.hisparse_config is not None,
     ),
     Refusal(
         "fast prefill by KV sharing",
@@ -202,6 +218,7 @@ REFUSALS = (
         lambda c: bool(
             getattr(c.model_config.hf_text_config, "alibi", False)
             or c.model_config.hf_text_config.model_type in ("bloom", "mpt")
+            or "Step1ForCausalLM" in (c.model_config.architectures or ())
         ),
     ),
     Refusal(

@@ -174,9 +174,10 @@ class VTokenMixin(AdmissionMixin, PressureMixin):
     def _budget_of(self, request: Request) -> int | None:
         """Its budget, or None where it is never cut.
 
+        Streaming input adds to a prompt after its end was known, so its cuts would come too early.
         A server has refused wrong arguments before; of those that come another way nothing counts.
         """
-        if not self.vtoken.evicts:
+        if not self.vtoken.evicts or request.resumable:
             return None
         params = request.sampling_params
         try:

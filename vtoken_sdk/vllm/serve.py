@@ -8,10 +8,11 @@ import os
 import shutil
 import socket
 import tempfile
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vtoken_sdk.errors import ConfigError, EngineError
+from vtoken_sdk.errors import ConfigError, EngineError, VTokenError, one_line
 from vtoken_sdk.vllm import ending
 from vtoken_sdk.vllm.compat import check_vllm
 from vtoken_sdk.vllm.serve_args import ServeSettings, server_args
@@ -63,8 +64,13 @@ def _run(args: Namespace) -> None:
                 f"cannot listen on {where}: {error.strerror}; choose another --host or --port"
             ) from error
         raise
+    except VTokenError:
+        raise
     except RuntimeError as error:
         raise EngineError(f"the server has ended: {ending.last_words() or error}") from error
+    except Exception as error:  # an adapter that is not there, say: found once the engine runs
+        traceback.print_exc()
+        raise EngineError(f"the server has ended: {one_line(error)}") from error
 
 
 def _reason() -> str:

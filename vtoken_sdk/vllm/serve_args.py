@@ -59,6 +59,7 @@ def server_args(settings: ServeSettings, arguments: Sequence[str]) -> Namespace:
     except Exception as error:  # vLLM's own checks raise whatever they come across
         raise ConfigError(f"vLLM refuses these options: {one_line(error)}") from error
     _check_middleware(args.middleware)
+    _check_tool_parser(args)
     chosen = {
         name: getattr(args, name)
         for name in EngineArgs.__dataclass_fields__
@@ -126,6 +127,8 @@ def _check_address(args: Namespace) -> None:
         file = getattr(args, name)
         if file and not Path(file).is_file():
             raise ConfigError(f"--{name.replace('_', '-')}: there is no file {file}")
+    if args.uds and not Path(args.uds).absolute().parent.is_dir():
+        raise ConfigError(f"--uds {args.uds}: its folder does not exist; create it")
 
 
 def _check_middleware(names: Sequence[str]) -> None:
@@ -138,6 +141,19 @@ def _check_middleware(names: Sequence[str]) -> None:
             raise ConfigError(f"--middleware {name} cannot be imported: {error!r}") from error
         if not (inspect.isclass(found) or inspect.iscoroutinefunction(found)):
             raise ConfigError(f"--middleware {name} is neither a class nor an async function")
+
+
+def _check_tool_parser(args: Namespace) -> None:
+    """That there is such a parser; those of a plugin are known once the server has loaded it."""
+    from vllm.tool_parsers import ToolParserManager
+
+    known = ToolParserManager.list_registered()
+    asked = args.enable_auto_tool_choice and not args.tool_parser_plugin
+    if asked and args.tool_call_parser not in known:
+        raise ConfigError(
+            f"--tool-call-parser {args.tool_call_parser}: there is no such parser; choose one of "
+            f"{', '.join(sorted(known))}"
+        )
 
 
 def _parser() -> Any:

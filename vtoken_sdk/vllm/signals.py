@@ -211,7 +211,8 @@ def check_impl(impl: Any) -> None:
         UnsupportedError: Naming what is different about them.
     """
     for feature in ("logits_soft_cap", "alibi_slopes", "sinks"):
-        if getattr(impl, feature, None):
+        value = getattr(impl, feature, None)
+        if isinstance(value, torch.Tensor) or value:
             raise UnsupportedError(
                 f"the attention signal does not know {feature}; use a policy without it"
             )

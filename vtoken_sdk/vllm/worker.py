@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import functools
+import sys
+from time import sleep
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from vllm.v1.worker.cpu_worker import CPUWorker
 from vllm.v1.worker.gpu_worker import Worker
 
 from vtoken_sdk.config import read_config
+from vtoken_sdk.errors import VTokenError
 from vtoken_sdk.vllm.canary import check_layout, check_runner
-from vtoken_sdk.vllm.compat import check_kv_groups
+from vtoken_sdk.vllm.compat import check_kv_groups, check_layers
 from vtoken_sdk.vllm.directive import StepDirective
 from vtoken_sdk.vllm.ending import leaves_word
 from vtoken_sdk.vllm.runner_v1 import V1Runner
@@ -19,6 +23,43 @@ _SEAMS = {
     V1Runner: ("_update_states", "_prepare_inputs"),
     V2Runner: ("update_requests", "prepare_attn", "execute_model"),
 }
+
+HEARD_SECONDS = 5.0
+"""How long a rank that is not heard waits for the one that is to fail, too."""
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Method = TypeVar("Method", bound="Callable[..., Any]")
+
+
+def ends_unheard(method: Method) -> Method:
+    """Decorate what ranks do together: one that fails alone ends its process.
+
+    vLLM hears of the errors of one rank only. Where another one fails, the others would wait for it
+    until vLLM's time is up, which is five minutes.
+    """
+
+    @functools.wraps(method)
+    def ending(worker: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(worker, *args, **kwargs)
+        except VTokenError as error:
+            if _is_heard(worker.vllm_config.parallel_config, worker.rank):
+                raise
+            sleep(HEARD_SECONDS)
+            sys.exit(f"rank {worker.rank} has failed: {error}")
+
+    return ending  # type: ignore[return-value]
+
+
+def _is_heard(parallel: Any, rank: int) -> bool:
+    """Whether vLLM hears of the errors of a rank: of the first of the last stage."""
+    if parallel.distributed_executor_backend != "mp":
+        return True
+    stage = parallel.tensor_parallel_size * parallel.prefill_context_parallel_size
+    return bool(rank == parallel.world_size - stage)
+
 
 if TYPE_CHECKING:
     _Base = Any  # mixed into classes of vLLM, which are untyped
@@ -41,6 +82,7 @@ class WorkerMixin(_Base):
     def initialize_from_config(self, kv_cache_config: Any) -> None:
         """Once the cache exists, find its layout and try it."""
         check_kv_groups(kv_cache_config)
+        check_layers(self.vllm_config.compilation_config.static_forward_context.values())
         super().initialize_from_config(kv_cache_config)
         config = read_config(self.vllm_config.additional_config)
         assert config is not None
@@ -57,6 +99,7 @@ class WorkerMixin(_Base):
         runner.taps.try_out(lambda: runner._dummy_run(1))
         return result
 
+    @ends_unheard
     @leaves_word
     def execute_model(self, scheduler_output: Any) -> Any:
         """Hand the scheduler's directive to the runner; warm-up steps have none."""
@@ -66,6 +109,7 @@ class WorkerMixin(_Base):
         runner.taps.end()
         return runner.with_report(output)
 
+    @ends_unheard
     @leaves_word
     def sample_tokens(self, grammar_output: Any) -> Any:
         """Send the report along with the sampled tokens."""
