@@ -1,7 +1,7 @@
 """What is served and what is refused: versions, options, models.
 
-An option that was never shown to be right is refused: a wrong answer is worse than none. Refusals
-are raised where the user is, before an engine starts; the engine checks again what only it knows.
+The table of features is in ``features.py``. Refusals are raised where the user is, before an engine
+starts; the engine checks again what only it knows.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The table of vLLM's features: each is served, and has a test, or is refused.
 
-An option that was never shown to be right is refused: a wrong answer is worse than none.
+An option that touches the KV cache and was never shown to be right is refused: a wrong answer is
+worse than none.
 """
 
 from __future__ import annotations
