@@ -7,6 +7,7 @@ import json
 import pytest
 
 from vtoken_sdk.bench.results import ResultFile, write_result
+from vtoken_sdk.cli import main
 
 REFUSED = {
     "nothing": ([], "name one of: a TRACE, --preset, --show FILE"),
@@ -25,12 +26,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_refusals_say_what_to_do(case, vtoken):
+def test_refusals_say_what_to_do(case, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VTOKEN_DATA", "")
     arguments, told = REFUSED[case]
-    done = vtoken("simulate", *arguments, VTOKEN_DATA="")
-    assert done.returncode == 2, done.stderr
-    assert told in done.stderr
-    assert "Traceback" not in done.stderr
+    with pytest.raises(SystemExit) as end:
+        main(["simulate", *arguments])
+    assert end.value.code == 2
+    assert told in capsys.readouterr().err
 
 
 def test_a_malformed_trace_is_told_by_line_and_field(vtoken, tmp_path):
