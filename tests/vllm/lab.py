@@ -21,6 +21,8 @@ from tests.eviction_rules import Cut, Rules, load_trace
 from vtoken_sdk.testing.tiny_model import VOCAB_SIZE
 
 ROOT = Path(__file__).resolve().parents[2]
+LOG = 100_000
+"""Characters of a log that failures show: engines that ran later in the process wrote to it, too."""
 BLOCK = 32
 """The smallest block vLLM's CPU attention takes."""
 RECENT = {"streaming-llm": 0, "scissorhands": 10, "tova": 1, "r-kv": 8}
@@ -214,7 +216,7 @@ def run(
         text=True,
         check=False,
     )
-    log = f"exit code {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-8000:]}"
+    log = f"exit code {done.returncode}\n{done.stdout[-LOG:]}\n{done.stderr[-LOG:]}"
     (folder / "log.txt").write_text(done.stdout + done.stderr)
     return {name: _read(folder, name, log) for name in engines}
 
