@@ -52,7 +52,7 @@ def check_same(ranks: Ranks, what: str, tensor: Tensor) -> None:
     Args:
         ranks: The group.
         what: What the tensor holds, for the message.
-        tensor: int64 ``[n]``; the same ``n`` everywhere.
+        tensor: Integers, ``[n]``; the same ``n`` everywhere.
 
     Raises:
         InvariantViolation: On every rank, naming those that differ from the first.

@@ -162,17 +162,17 @@ class VTokenRuntime:
                 kv.wait_before_read()
             check.verify()
             if self.ranks:
-                check_same(self.ranks, "tokens kept", torch.cat([self._kept(row) for row in rows]))
+                check_same(
+                    self.ranks,
+                    "tokens kept",
+                    torch.cat([self.table.token_ids(cut.req_id) for cut in cuts]),
+                )
         if self._recorder:
             for cleared, length in zip(rows, plan.new_lengths, strict=True):
                 self._recorder.clear(cleared, length)
         self.metrics.count_plan(plan)
         live = self.table.token_id[upload(rows, self.device), : max(plan.new_lengths)]
         return CutResult(ids, plan, live)
-
-    def _kept(self, row: int) -> Tensor:
-        """Ids of the live tokens of a row in dense order, int64 ``[num_live]``."""
-        return self.table.token_id[row, : self.table.lengths([row])[0]].long()
 
     @property
     def _recorder(self) -> Recorder | None:

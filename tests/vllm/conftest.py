@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+import multiprocessing
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,19 @@ class Models:
 def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
     """The models."""
     return Models(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="session")
+def tiny(models: Models) -> str:
+    """The folder of the tiny model, as arguments take it."""
+    return str(models["tiny"])
+
+
+@pytest.fixture
+def nothing_starts() -> Iterator[None]:
+    """A refusal leaves no process behind, not even half of an engine."""
+    yield
+    assert not multiprocessing.active_children()
 
 
 @pytest.fixture(scope="module")

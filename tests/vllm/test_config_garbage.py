@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import socket
 import subprocess
@@ -12,24 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tests.vllm.test_serve_options import OPTIONS
 from vtoken_sdk.errors import ConfigError, PolicyLoadError, UsageError
 from vtoken_sdk.vllm.serve_args import ServeSettings, server_args
 
-OPTIONS = (
-    "--dtype", "float32", "--max-model-len", "512", "--num-gpu-blocks-override", "17",
-    "--enforce-eager", "--skip-tokenizer-init",
-)  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def nothing_starts():
-    yield
-    assert not multiprocessing.active_children()
-
-
-@pytest.fixture(scope="module")
-def tiny(models):
-    return str(models["tiny"])
+pytestmark = pytest.mark.usefixtures("nothing_starts")
 
 
 def args(model, *options, policy="random", budget=96, **settings):

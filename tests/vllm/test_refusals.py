@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 from typing import get_args
 
 import pytest
@@ -18,6 +17,8 @@ from vtoken_sdk.errors import (
     UsageError,
 )
 from vtoken_sdk.vllm import engine_args
+
+pytestmark = pytest.mark.usefixtures("nothing_starts")
 
 GOOD = {
     "policy": "random",
@@ -72,18 +73,6 @@ CASES = {
         {"kv_cache_dtype": "fp8", "policy": "knorm"}, UnsupportedError, r"kv_cache_dtype='auto'",
     ),
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def nothing_starts():
-    """A refusal leaves no process behind, not even half of an engine."""
-    yield
-    assert not multiprocessing.active_children()
-
-
-@pytest.fixture(scope="module")
-def tiny(models):
-    return str(models["tiny"])
 
 
 def test_the_arguments_the_cases_start_from_are_good(tiny):

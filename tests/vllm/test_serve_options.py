@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import subprocess
 import sys
 
@@ -13,23 +12,14 @@ from vtoken_sdk.errors import ConfigError, EngineError, UnknownPolicyError, Unsu
 from vtoken_sdk.vllm import serve
 from vtoken_sdk.vllm.serve_args import MIDDLEWARE, ServeSettings, server_args
 
+pytestmark = pytest.mark.usefixtures("nothing_starts")
+
 OTHERS = "starlette.middleware.gzip.GZipMiddleware"
 SETTINGS = {"policy": "random", "budget": 64}
 OPTIONS = (
     "--dtype", "float32", "--max-model-len", "512", "--num-gpu-blocks-override", "17",
     "--enforce-eager", "--skip-tokenizer-init",
 )  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def nothing_starts():
-    yield
-    assert not multiprocessing.active_children()
-
-
-@pytest.fixture(scope="module")
-def tiny(models):
-    return str(models["tiny"])
 
 
 def args(model, *options, **settings):

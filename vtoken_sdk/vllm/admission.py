@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vtoken_sdk.tensors import ceil_div
+from vtoken_sdk.vllm.mixin import Mixin
 
 if TYPE_CHECKING:
     from vllm.v1.request import Request
 
-if TYPE_CHECKING:
-    _Base = Any  # mixed into classes of vLLM, which are untyped
-else:
-    _Base = object
 
-
-class AdmissionMixin(_Base):
+class AdmissionMixin(Mixin):
     """The part of the scheduler that counts what sequences will hold."""
 
     def _admission(self, req_id: str) -> tuple[int, int]:

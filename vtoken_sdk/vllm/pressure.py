@@ -7,17 +7,13 @@ from typing import TYPE_CHECKING, Any
 from vllm.v1.request import RequestStatus
 
 from vtoken_sdk.reclaim import RunningSequence
+from vtoken_sdk.vllm.mixin import Mixin
 
 if TYPE_CHECKING:
     from vllm.v1.request import Request
 
-if TYPE_CHECKING:
-    _Base = Any  # mixed into classes of vLLM, which are untyped
-else:
-    _Base = object
 
-
-class PressureMixin(_Base):
+class PressureMixin(Mixin):
     """The part of the scheduler that cuts in the middle of ``schedule()``."""
 
     def _allocate_or_cut(

@@ -19,6 +19,7 @@ from vtoken_sdk.tensors import ceil_div, upload
 from vtoken_sdk.view import Moment
 from vtoken_sdk.vllm.directive import Cut, HeldBlocks, StepDirective, StepReport, external_id
 from vtoken_sdk.vllm.layout import find_layout
+from vtoken_sdk.vllm.mixin import Mixin
 from vtoken_sdk.vllm.ranks import tensor_parallel_ranks
 from vtoken_sdk.vllm.signals import SignalTaps
 from vtoken_sdk.vllm.trace import EvictionTrace
@@ -34,13 +35,8 @@ if TYPE_CHECKING:
 FETCH_SECONDS = 5.0
 """How often the number of moved tokens is fetched from the device, where it is published."""
 
-if TYPE_CHECKING:
-    _Base = Any  # mixed into classes of vLLM, which are untyped
-else:
-    _Base = object
 
-
-class CutRunner(_Base):
+class CutRunner(Mixin):
     """Mixed into a model runner of vLLM; the subclasses know where it keeps block tables.
 
     Attributes:

@@ -16,6 +16,7 @@ from vtoken_sdk.vllm.canary import check_layout, check_runner
 from vtoken_sdk.vllm.compat import check_kv_groups, check_layers
 from vtoken_sdk.vllm.directive import StepDirective
 from vtoken_sdk.vllm.ending import leaves_word
+from vtoken_sdk.vllm.mixin import Mixin
 from vtoken_sdk.vllm.runner_v1 import V1Runner
 from vtoken_sdk.vllm.runner_v2 import V2Runner
 
@@ -61,13 +62,7 @@ def _is_heard(parallel: Any, rank: int) -> bool:
     return bool(rank == parallel.world_size - stage)
 
 
-if TYPE_CHECKING:
-    _Base = Any  # mixed into classes of vLLM, which are untyped
-else:
-    _Base = object
-
-
-class WorkerMixin(_Base):
+class WorkerMixin(Mixin):
     """Adds cuts to one of vLLM's workers."""
 
     def adopt_runner(self) -> None:
