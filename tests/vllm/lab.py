@@ -22,7 +22,7 @@ from vtoken_sdk.testing.tiny_model import VOCAB_SIZE
 
 ROOT = Path(__file__).resolve().parents[2]
 LOG = 100_000
-"""Characters of a log that failures show; engines that ran later in the process wrote to it, too."""
+"""Characters of a log that failures show; engines that ran later wrote to it, too."""
 BLOCK = 32
 """The smallest block vLLM's CPU attention takes."""
 RECENT = {"streaming-llm": 0, "scissorhands": 10, "tova": 1, "r-kv": 8}
